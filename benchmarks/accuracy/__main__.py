@@ -39,6 +39,8 @@ CODECS = (
     "qsgd",
     "minmax_uint8",
     "topk",
+    "topkc",
+    "thc",
 )
 
 

@@ -26,6 +26,8 @@ constexpr Known kKnown[]{
     {"powersgd", {}, {.looks = 2}},
     {"efsignsgd", {.feedback = 0.65, .decode_merge = 1.2}, {}},
     {"topk", {.feedback = 0.5}, {}},
+    {"topkc", {}, {.looks = 2}},
+    {"thc", {}, {.looks = 2}},
     {"int8", {.encode = 0.6, .decode_merge = 1.2}, {}},
     {"int4", {.feedback = 0.6, .decode_merge = 1.2}, {}},
     {"fp8", {.encode = 0.6, .decode_merge = 1.2}, {}},

@@ -87,6 +87,8 @@ Options parse(int argc, char** argv) {
                       "powersgd(rank=4)",
                       "efsignsgd",
                       "topk",
+                      "topkc",
+                      "thc",
                       "int8",
                       "int4",
                       "fp8",

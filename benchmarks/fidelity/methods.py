@@ -15,13 +15,17 @@ class Method:
     every: int = 0
     fragments: int = 1
     delay: int = 0
-    nesterov: bool = True
-    """DiLoCo's outer optimizer; False averages, as local SGD does."""
+    outer: tuple[float, float] | None = (0.7, 0.9)
+    """The learning rate and the Nesterov momentum of DiLoCo's outer optimizer; None averages, as local SGD does."""
+    warmup: int = 0
+    """Steps at the begin in which every gradient is sent."""
+    lr: float = 1.0
+    """The learning rate, by the task's own."""
 
 
 BASELINE = "every step, bf16"
 ROUNDS = {
-    "LocalSGD 8": Method(every=8, nesterov=False),
+    "LocalSGD 8": Method(every=8, outer=None),
     "DiLoCo 32": Method(every=32),
     "DiLoCo 128": Method(every=128),
     "DiLoCo 32, terngrad(bits=8)": Method("terngrad(bits=8)", every=32),
@@ -44,6 +48,9 @@ CODECS = {
         "onebit",
         "efsignsgd",
         "topk",
+        "topkc(bits=2)",
+        "thc",
+        "topkc(bits=0.5, chunk=128)",
         "terngrad(bits=2)",
         "threelc",
         "graddrop",

@@ -42,19 +42,23 @@ def train(task: Task, method: Method, seed: int, steps: int, lr: float) -> dict[
     model = task.model()
     test = task.test()
     data = torch.Generator().manual_seed(1000 * seed + hvd.rank())
+    lr *= method.lr
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
+    if not method.every or method.warmup:
+        compression = "none" if method.every else method.codec
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=compression)
     rounds: Any = None
     if method.every:
-        settings: dict[str, Any] = {"compression": method.codec}
-        if method.nesterov:
+        settings: dict[str, Any] = {"compression": method.codec, "warmup_steps": method.warmup}
+        if method.outer:
+            outer_lr, momentum = method.outer
             rounds = hvd.DiLoCo(
-                model, optimizer, sync_every=method.every, num_fragments=method.fragments,
-                fragment_sync_delay=method.delay, **settings,
+                model, optimizer,
+                torch.optim.SGD(model.parameters(), lr=outer_lr, momentum=momentum, nesterov=momentum > 0),
+                method.every, num_fragments=method.fragments, fragment_sync_delay=method.delay, **settings,
             )  # fmt: skip
         else:
             rounds = hvd.LocalSGD(model, optimizer, method.every, delay=method.delay, **settings)
-    else:
-        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=method.codec)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step, steps))
     curve: list[tuple[int, float]] = []
     began, evaluating = time.perf_counter(), 0.0
@@ -63,7 +67,7 @@ def train(task: Task, method: Method, seed: int, steps: int, lr: float) -> dict[
             loss = task.loss(model, task.batch(data))
             optimizer.zero_grad()
             loss.backward()
-            if method.every:
+            if method.every and not method.warmup:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
             else:
@@ -75,7 +79,7 @@ def train(task: Task, method: Method, seed: int, steps: int, lr: float) -> dict[
             if step % max(1, steps // POINTS) == 0 and step < steps:
                 paused = time.perf_counter()
                 with rounds.global_parameters() if rounds else contextlib.nullcontext():
-                    curve.append((step, evaluate(task, model, test)))
+                    curve.append((step, evaluate(task, model, test[:4])))
                 evaluating += time.perf_counter() - paused
     seconds = time.perf_counter() - began
     curve.append((steps, evaluate(task, model, test)))

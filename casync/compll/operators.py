@@ -255,7 +255,8 @@ for _operator in (
     Operator("topk", ("array", "int"), "topk(G, k)", "Indices and values of the k largest magnitudes, ties to the "
              "lower index, in order of index.", ("dgc", "graddrop", "topkc"), _topk),
     Operator("hadamard", ("array", "int"), "hadamard(G, n)", "The first n values of the orthonormal Walsh-Hadamard "
-             "transform of G, which zeros fill up to a power of two.", ("thc", "drive (Vargaftik'21)"), _hadamard),
+             "transform of G, which zeros fill up to a power of two; of a view, of each chunk by itself.",
+             ("thc", "drive (Vargaftik'21)"), _hadamard),
     Operator("runlength", ("array", "scalar", "int"), "runlength(G, value, longest)", "Values and lengths of runs: of "
              "`value` at most `longest` elements, of anything else one.", ("3lc", "stc (Sattler'19)"), _runlength),
     Operator("repeat", ("array", "int_array", "int"), "repeat(G, counts, n)", "G[0] counts[0] times, G[1] counts[1] "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from casync.compll.cpu.reduce import Reduction
 from casync.compll.cpu.text import LANE_TYPES, name_of
-from casync.compll.cpu.values import NUMBERS, Values, elements_inside, pointer
+from casync.compll.cpu.values import NUMBERS, Values, elements_inside, pointer, shift_of
 from casync.compll.ir.graph import BIT, Memory, Value
 from casync.compll.ir.operators import LONGEST_SMALL_CHUNK
 from casync.compll.ir.program import Action, Deliver, Leave, Lose, Pack, Pass, Reduce, Scatter, Select, Store
@@ -60,7 +60,12 @@ class Actions(Values):
             to = pointer(action.memory)
             self._scatter(action.index, value, self.length(action.memory.domain), f"{to}[place] = one")
         elif isinstance(action, Deliver) and action.index is not None:
-            self._scatter(action.index, value, "facts.n", "delivered.see(deliver_one<kInto>(job, place, one))")
+            if action.padded and (shift := shift_of(action.index)) is not None:
+                at = f"std::int64_t{{v{shift.number}}} + i"
+                self.line(f"{self.all_inside} &= deliver_neighbours<kInto>(job, {at}, count, {value}, delivered);")
+                return
+            each = "delivered.see(deliver_one<kInto>(job, place, one))"
+            self._scatter(action.index, value, "facts.n", each, padded=action.padded)
         elif isinstance(action, Deliver):
             self.line(f"deliver<kInto>(job, i, count, {value}, check);")
         elif isinstance(action, Lose):
@@ -124,8 +129,9 @@ class Actions(Values):
             return None
         return [(value, stored.get(value.number)) for value in inside]
 
-    def _scatter(self, index: Value, value: str, length: str, each: str) -> None:
-        self.line(f"{self.all_inside} &= scatter({name_of(index, True)}, {value}, count, {length}, "
+    def _scatter(self, index: Value, value: str, length: str, each: str, padded: bool = False) -> None:
+        function = "scatter_inside" if padded else "scatter"
+        self.line(f"{self.all_inside} &= {function}({name_of(index, True)}, {value}, count, {length}, "
                   f"[&](std::int32_t place, float one) {{ {each}; }});")  # fmt: skip
 
     def after(self, action: Action) -> None:

@@ -107,9 +107,12 @@ def _pick(call: Call, given: list[str], made: list[str], failed: str) -> list[st
 
 
 def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
-    array, length, wanted = given
-    size = f"power_of_two({length})"
-    return [f"if ({size} > 2 * room || {wanted} > {size}) {failed}", f"hadamard({array}, {length}, {made[0]});"]
+    array, length, wanted, chunk = given
+    size = f"padded_to_powers_of_two({length}, {chunk})"
+    return [
+        f"if ({size} > 2 * room || {wanted} > {size}) {failed}",
+        f"hadamard({array}, {length}, {chunk}, {made[0]});",
+    ]
 
 
 _TEXTS: dict[str, Callable[[Call, list[str], list[str], str], list[str]]] = {

@@ -14,13 +14,13 @@ from casync.errors import NotAvailableError
 
 __all__ = ["bytes_of", "functions", "leaves_of"]
 
-_BITS = {"f32": 32, "i32": 32, "u16": 16, "u8": 8, "u4": 4, "u2": 2, "u1": 1}
+_BITS = {"f32": 32, "f16": 16, "bf16": 16, "i32": 32, "u16": 16, "u8": 8, "i8": 8, "u4": 4, "u2": 2, "u1": 1}
 
 
 def leaves_of(codec: typed.Codec) -> dict[str, str]:
     """Return the C++ of the values that are read from `facts`, by operation and name."""
     leaves = {"size": "static_cast<std::int32_t>(facts.n)"}
-    for name in ("rows", "cols", "step", "world", "rank", "name", "lr", "momentum", "nesterov"):
+    for name in ("rows", "cols", "step", "world", "merged", "rank", "name", "lr", "momentum", "nesterov"):
         leaves[f"fact {name}"] = f"facts.{name}"
     for index, parameter in enumerate(codec.parameters):
         field = "real" if parameter.element.floating else "whole"

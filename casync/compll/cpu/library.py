@@ -10,6 +10,7 @@ from casync.compll.cpu.quantiser import is_quantiser
 from casync.compll.cuda.emit import table_name
 from casync.compll.ir.choices import choices_of
 from casync.compll.ir.lower import lower
+from casync.compll.ir.program import Program
 from casync.compll.types import UNIT, Array
 from casync.errors import NotAvailableError
 
@@ -99,8 +100,10 @@ def _description(codec: typed.Codec, name: str, known_as: str) -> str:
     if not merging and any(found.startswith("reduce") for found in properties.rounds):
         raise NotAvailableError(f"{codec.path}: no code can be generated for {', '.join(properties.rounds)} yet")
     rounds = [
-        f"{{Aggregation::{found.partition('(')[0]}, Merge::{_MERGES.get(found, 'none')}}}"
-        for found in properties.rounds
+        f"{{Aggregation::{found.partition('(')[0]}, Merge::{_MERGES[found]}, {_element(codec, program, found)}}}"
+        if found in _MERGES
+        else f"{{Aggregation::{found}}}"
+        for found, program in zip(properties.rounds, lowered[0].rounds, strict=True)
     ]
     bits = [_BITS[one.rounds[0].payload[-1].stored] for one in lowered] if quantiser else []
     header = 4 * (len(lowered[0].rounds[0].payload) - 1) if quantiser else 0
@@ -134,7 +137,26 @@ const GeneratedCodec {array}Codec{{
 """
 
 
-_MERGES = {"reduce(sum)": "sum", "reduce(mean)": "mean", "reduce(max)": "max"}
+_MERGES = {
+    "reduce(sum)": "sum",
+    "reduce(mean)": "mean",
+    "reduce(max)": "max",
+    "reduce(satsum)": "saturating",
+}
+_ELEMENTS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8"}
+
+
+def _element(codec: typed.Codec, program: Program, merge: str) -> str:
+    """Of a payload that merges, which is one array or single values of one type."""
+    stored = {item.stored for item in program.payload}
+    if len(stored) != 1 or not stored <= set(_ELEMENTS) or any(item.counted for item in program.payload):
+        raise NotAvailableError(f"{codec.path}: no code can be generated for payloads that merge but of one type yet")
+    element = _ELEMENTS[stored.pop()]
+    if (element == "int8") != (merge == "reduce(satsum)"):
+        raise NotAvailableError(f"{codec.path}: no code can be generated for {merge} of {element} yet")
+    return f"DType::{element}"
+
+
 _BITS = {"u1": 1, "u2": 2, "u4": 4, "u8": 8}
 
 

@@ -147,8 +147,6 @@ class Steps(Actions):
     def _pass(self, step: Pass) -> None:
         """One loop; `number` keeps the names of several apart."""
         inside = elements_inside(step.reads)
-        if any(value.op in ("stochastic_floor", "draw") for value in inside):
-            raise self.not_yet("random numbers in such a pass")
         number, self._passes = self._passes, self._passes + 1
         length = f"length{number}"
         self.line(f"[[maybe_unused]] const std::int64_t {length} = {self.length(step.domain)};")
@@ -161,6 +159,7 @@ class Steps(Actions):
         for value in inside:
             if isinstance(value.data, Memory):
                 self.length(value.data.domain)
+        self._declare_draws(inside)
         for action in step.actions:
             self.before(action, length)
         if isinstance(step, Unpacking):
@@ -190,6 +189,12 @@ class Steps(Actions):
             self.line(f"if (!r{step.made.number}.all()) {self._failed}")
         if scatters:
             self.line(f"if (!inside{number}) {self._failed}")
+
+    def _declare_draws(self, inside: list[Value]) -> None:
+        """d1 gives the random numbers of value 1, which a pass takes in order."""
+        for value in inside:
+            if value.op in ("stochastic_floor", "draws"):
+                self.line(f"Draws d{value.number}(facts.key, {value.data[0]}U, {_is_shared(value)});")
 
     def _loop(self, step: Pass, inside: list[Value], first: str, last: str, page: str, *before: str) -> None:
         """Block by block of the fixed tree, with the lines `before` in front of each."""
@@ -347,6 +352,10 @@ class Steps(Actions):
                 text = self._text(part, False)
             self.line(f"const {SCALAR_TYPES[part.kind]} v{part.number} = {text};")
         self.line(f"const auto v{value.number} = lanes(v{operand.number});")
+
+
+def _is_shared(value: Value) -> str:
+    return str(value.op == "draws" and value.data[1]).lower()
 
 
 def _far_apart(place: Value) -> bool:

@@ -15,7 +15,8 @@ __all__ = ["LANE_TYPES", "POINTERS", "SCALAR_TYPES", "constant", "is_zero", "nam
 
 LANE_TYPES = {FLOAT: "F32x16", INT: "I32x16", BIT: "Mask16"}
 SCALAR_TYPES = {FLOAT: "float", INT: "std::int32_t", BIT: "bool"}
-POINTERS = {"f32": "float", "i32": "std::int32_t", "u16": "std::uint16_t", "u8": "std::uint8_t", "i8": "std::int8_t"}
+POINTERS = {"f32": "float", "i32": "std::int32_t", "u16": "std::uint16_t", "u8": "std::uint8_t", "i8": "std::int8_t",
+            "f16": "Narrow<Float16>", "bf16": "Narrow<BFloat16>"}  # fmt: skip
 
 _CALLS = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder", "neg": "minus", "add": "add",
@@ -26,6 +27,7 @@ _CALLS = {
     "maxAbs": "larger_magnitude", "floor": "round_down", "ceil": "round_up", "rint": "round_nearest",
     "sqrt": "square_root", "exp2": "exp2", "log2": "log2", "cos": "cosine",
     "to_float": "to_float", "to_int": "to_int", "to_bit": "to_bit",
+    "to_half": "to_half", "to_bfloat16": "to_bfloat16",
 }  # fmt: skip
 _READS = {
     "parameter": "parameters", "fact": "facts", "size": "size", "state": "states", "field": "fields",

@@ -13,7 +13,7 @@ from casync.compll.cpu.steps import Steps
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.unpacking import Unpacking, unpacking
 from casync.compll.cpu.values import pointer, reads_gradient
-from casync.compll.ir.graph import BIT, FLOAT, Memory, Value
+from casync.compll.ir.graph import BIT, FLOAT, FLOATS, Memory, Value
 from casync.compll.ir.lower import Lowered
 from casync.compll.ir.memories import lengths_known, used
 from casync.compll.ir.program import (
@@ -37,6 +37,7 @@ __all__ = ["emit_init", "emit_units"]
 
 _TOO_LONG = "return EncodedUnit{.bytes = -1};"
 _CORRUPT = "return -1;"
+_RECEIVED = "pick(reinterpret_cast<const float*>(job.received), 0)"
 
 
 def emit_units(codec: typed.Codec, lowered: Lowered) -> str:
@@ -95,15 +96,16 @@ def _function(signature: str, lines: Sequence[str]) -> str:
 
 def _poison(codec: typed.Codec, program: Program, number: int) -> str:
     """Return the function that writes a unit that is not finite: NaN for floats, 0 for integers, and no more than the
-    first count; all bits set if there are only integers.
+    first count; all bits set if there are only integers. All bits of a NaN of 16 bits may be set.
     """
     steps = Steps(leaves_of(codec), codec.path, _TOO_LONG)
-    fill = 0 if any(item.counted or item.stored == "f32" for item in program.payload) else 255
+    zeros = any(item.counted or item.stored in FLOATS for item in program.payload)
     for item in program.payload:
         if item.counted:
             steps.line(f"if (end - to < 4) {_TOO_LONG}", "write_count(to, kPoisonedCount);", "to += 4;")
             break
         bytes_ = bytes_of(item, steps.length(item.domain)) if item.domain is not None else bytes_of(item, "1")
+        fill = 0 if zeros and item.stored not in FLOATS else 255
         poison = f"poison(to, {bytes_});" if item.stored == "f32" else f"fill(to, {fill}, {bytes_});"
         steps.line(f"if (end - to < {bytes_}) {_TOO_LONG}", poison, f"to += {bytes_};")
     return _function(f"EncodedUnit poison{number}(const UnitJob& job)", [
@@ -118,7 +120,7 @@ class _Encode(Steps):
     """
 
     def __init__(self, codec: typed.Codec, program: Program, number: int) -> None:
-        super().__init__(leaves_of(codec) | {"received": "received[0]"}, codec.path, _TOO_LONG)
+        super().__init__(leaves_of(codec) | {"received": _RECEIVED}, codec.path, _TOO_LONG)
         self._codec, self.program, self._number = codec, program, number
         self._placed = 0
         self._checked: set[int] = set()  # scalars of the payload
@@ -271,12 +273,12 @@ def _keep_singles(steps: Steps, codec: typed.Codec, program: Program) -> None:
 
 
 def _decode(codec: typed.Codec, program: Program, encoded: Sequence[Program]) -> str:
-    steps = Steps(leaves_of(codec) | {"received": "received[0]"}, codec.path, _CORRUPT)
+    steps = Steps(leaves_of(codec) | {"received": _RECEIVED}, codec.path, _CORRUPT)
     steps.keeps_on_request = True
     for item in program.payload:
         _unpack(steps, item)
     if not any(item.counted or (item.value is not None and item.value.kind == FLOAT) for item in program.payload):
-        arrays = [item.memory for item in program.payload if item.memory is not None and item.stored == "f32"]
+        arrays = [item.memory for item in program.payload if item.memory is not None and item.stored in FLOATS]
         if arrays:
             first = f"pick({pointer(arrays[0])}, 0, {steps.length(arrays[0].domain)})"
             steps.line(f"poisoned = {first} != {first};")
@@ -346,7 +348,8 @@ def _memories(codec: typed.Codec, program: Program, encoded: Sequence[Program] =
         elif memory.place == "state":
             lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
         elif memory.place == "received":
-            lines.append(f"const float* const {name} = job.received;")
+            type_ = f"const {POINTERS[memory.stored]}*"
+            lines.append(f"{type_} const {name} = reinterpret_cast<{type_}>(job.received);")
     return lines
 
 

@@ -11,7 +11,7 @@ from casync.compll.ir.graph import UNIT, Domain, Memory, Value, walk
 from casync.compll.ir.program import Pass, Step
 from casync.errors import NotAvailableError
 
-__all__ = ["NUMBERS", "Values", "elements_inside", "pointer", "reads_gradient"]
+__all__ = ["NUMBERS", "Values", "elements_inside", "pointer", "reads_gradient", "shift_of"]
 
 NUMBERS = "add(lanes(static_cast<std::int32_t>(i)), lane_numbers())"
 """The C++ of the numbers of sixteen elements from i on."""
@@ -35,6 +35,13 @@ def reads_gradient(step: Step) -> bool:
     if isinstance(step, Product):
         return step.gradient is not None
     return isinstance(step, Pass) and any(value.op == "gradient" for value in elements_inside(step.reads))
+
+
+def shift_of(index: Value) -> Value | None:
+    """The single value of a chunk that is added to an element's number, where that gives the index."""
+    if index.op != "+" or [operand.op for operand in index.operands] != ["index", "spread"]:
+        return None
+    return index.operands[1].operands[0]
 
 
 def pointer(memory: Memory) -> str:
@@ -99,6 +106,8 @@ class Values:
         if value.op == "load":
             return f"elements({pointer(value.data)}, i, count)"
         if value.op == "pick":
+            if wide and (shift := shift_of(value.operands[0])) is not None:
+                return self._neighbours(value, shift)
             at = name_of(value.operands[0], wide)
             if value.data is None and self.left:
                 return f"pick(left, {at}, facts.n) * {'factor' if wide else 'job.mid'}"
@@ -116,6 +125,15 @@ class Values:
             raise self.not_yet(f"`{value.data or value.op}` here")
         return self._leaves[key]
 
+    def _neighbours(self, value: Value, shift: Value) -> str:
+        """Sixteen elements that lie one behind the other."""
+        at = f"std::int64_t{{v{shift.number}}} + i"
+        if value.data is not None:
+            return f"neighbours({pointer(value.data)}, {at}, count, {self.length(value.data.domain)})"
+        if self.left:
+            return f"neighbours(left, {at}, count, facts.n) * factor"
+        return f"gradient_neighbours<kFeedback>(job, {at}, count)"
+
     @contextmanager
     def _inside(self) -> Iterator[None]:
         """Emit lines inside a brace: what is defined there is not known after it."""
@@ -131,6 +149,14 @@ class Values:
         if value.number in self._tables:
             at = self._tables[value.number]
             self.line(f"const {LANE_TYPES[value.kind]} v{value.number} = elements(t{value.number}, {at}, 16);")
+            return
+        if value.op in ("stochastic_floor", "draws"):
+            drawn = f"d{value.number}.at(i)"
+            if value.op == "stochastic_floor":
+                _, least, most = value.data
+                operand = name_of(value.operands[0], True)
+                drawn = f"stochastic_floor({operand}, {drawn}, {least}.0F, {most}.0F)"
+            self.line(f"[[maybe_unused]] const I32x16 v{value.number} = {drawn};")
             return
         if value.op == "gradient":
             if self.left:

@@ -74,11 +74,11 @@ def _pick(call: Call, given: list[str], made: list[str], failed: str) -> list[st
 
 
 def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
-    array, length, wanted = given
-    size = f"power_of_two({length})"
+    array, length, wanted, chunk = given
+    size = f"padded_to_powers_of_two({length}, {chunk})"
     return [
         f"if ({size} > 2 * room || {wanted} > {size}) {failed}",
-        f"hadamard(team, {array}, {length}, {made[0]});",
+        f"hadamard(team, {array}, {length}, {chunk}, {made[0]});",
     ]
 
 

@@ -190,6 +190,9 @@ class Steps(Common):
             site, least, most = value.data
             text = (f"stochastic_floor(v{value.operands[0].number}, draw_at(facts.key, {site}U, {self._index}), "
                     f"{least}.0F, {most}.0F)")  # fmt: skip
+        elif value.op == "draws":
+            site, shared = value.data
+            text = f"{'shared_' * shared}draw_at(facts.key, {site}U, {self._index})"
         else:
             text = self._text(value, False)
         return f"[[maybe_unused]] const {SCALAR_TYPES[value.kind]} v{value.number} = {text};"
@@ -286,7 +289,9 @@ class Steps(Common):
             return f"{outside} |= !put_one({pointer(action.memory)}, {length}, v{action.index.number}, {value});"
         assert isinstance(action, Deliver)
         if action.index is not None:
-            return f"{outside} |= !deliver_one(job, into, v{action.index.number}, {value});"
+            index = f"v{action.index.number}"
+            skipped = f"{index} < facts.n && " * action.padded
+            return f"{outside} |= {skipped}!deliver_one(job, into, {index}, {value});"
         return f"deliver(job, into, i, {value});"
 
 

@@ -11,7 +11,7 @@ from casync.compll.cpu.quantiser import is_quantiser
 from casync.compll.cpu.text import POINTERS, SCALAR_TYPES
 from casync.compll.cpu.values import pointer
 from casync.compll.cuda.steps import Steps
-from casync.compll.ir.graph import BIT, FLOAT, Memory, Value
+from casync.compll.ir.graph import BIT, FLOAT, FLOATS, Memory, Value
 from casync.compll.ir.lower import Lowered
 from casync.compll.ir.memories import lengths_known, used
 from casync.compll.ir.program import Item, Pass, Program, Reduce, changes, float_sums, loses, needs
@@ -21,7 +21,7 @@ __all__ = ["UnitCode", "emit_units"]
 
 _TOO_LONG = "return EncodedUnit{.bytes = -1};"
 _CORRUPT = "return -1;"
-_LEAVES = {"received": "job.received[0]"}
+_LEAVES = {"received": "load<float>(job.received)"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,8 @@ class _Unit:
             elif memory.place == "state":
                 lines.append(f"[[maybe_unused]] float* const {name} = facts.state[{names.index(memory.name)}];")
             elif memory.place == "received":
-                lines.append(f"[[maybe_unused]] const float* const {name} = job.received;")
+                type_ = f"const {POINTERS[memory.stored]}*"
+                lines.append(f"[[maybe_unused]] {type_} const {name} = reinterpret_cast<{type_}>(job.received);")
         return lines
 
     def _needs(self, program: Program, steps: Steps, more: int = 0) -> None:
@@ -132,16 +133,17 @@ class _Unit:
 
     def _poison(self, program: Program, number: int) -> str:
         """Return the function that writes a unit that is not finite: NaN for floats, 0 for integers, and no more than
-        the first count; all bits set if there are only integers.
+        the first count; all bits set if there are only integers. All bits of a NaN of 16 bits may be set.
         """
         steps = self._steps(_TOO_LONG, program)
-        rest = "0U" if any(item.counted or item.stored == "f32" for item in program.payload) else "0xffU"
+        zeros = any(item.counted or item.stored in FLOATS for item in program.payload)
         for item in program.payload:
             if item.counted:
                 steps.line(f"if (end - to < 4) {_TOO_LONG}")
                 steps.line("write_one<std::int32_t>(team, to, kPoisonedCount);", "to += 4;")
                 break
             bytes_ = _bytes(steps, item)
+            rest = "0U" if zeros and item.stored not in FLOATS else "0xffU"
             fill = f"fill_nan(team, to, {bytes_});" if item.stored == "f32" else f"fill(team, to, {bytes_}, {rest});"
             steps.line(f"if (end - to < {bytes_}) {_TOO_LONG}", fill, f"to += {bytes_};")
         steps.line("return EncodedUnit{.bytes = to - job.payload, .nonfinite = true};")
@@ -158,21 +160,20 @@ class _Unit:
         lines += [f"if (round == {number}) encoded = encode{number}(team, job);" for number in range(last + 1)]
         lines += [f"if (job.residual == nullptr || round != {last} || encoded.nonfinite || encoded.bytes < 0)",
                   "  return encoded;", "team.barrier();"]  # fmt: skip
-        facts = ["Facts facts = job.facts;"]
-        if self._codec.properties.rounds[0].startswith("reduce"):
-            facts.append("facts.world = 1;")  # what this rank sent, by itself
-        received = {m for m in used(self._lowered.decode.block) if m.place == "received"}
-        for memory in received:
+        lost = ["[[maybe_unused]] const Facts& facts = job.facts;"]
+        received = [memory for memory in used(self._lowered.decode.block) if memory.place == "received"]
+        for memory in [memory for memory in received if memory.stored in FLOATS]:
             steps = self._steps("", self._lowered.decode)
             length = steps.length(memory.domain)
-            element = "[&](std::int64_t i) { return job.received[i]; }"
-            facts += [*steps.lines, f"if (!all_finite(team, {length}, {element})) return encoded;"]
-        decoding = ("const DecodeJob sent{.facts = facts, .payload = job.payload, .payload_end = job.payload + "
+            array = f"reinterpret_cast<const {POINTERS[memory.stored]}*>(job.received)"
+            element = f"[&](std::int64_t i) {{ return at({array}, i); }}"
+            lost += [*steps.lines, f"if (!all_finite(team, {length}, {element})) return encoded;"]
+        decoding = ("const DecodeJob sent{.facts = job.facts, .payload = job.payload, .payload_end = job.payload + "
                     "encoded.bytes, .received = job.received, .scratch = job.scratch, .out = job.residual, "
                     ".accumulated = job.accumulated, .divisor = job.mid};")  # fmt: skip
         leaves = any(isinstance(step, Pass) and step.leaves for step in self._lowered.rounds[last].block.steps)
         into = "subtract" if leaves else "lose"
-        lines += [*facts, decoding, f"decode(team, sent, Into::{into});", "return encoded;"]
+        lines += [*lost, decoding, f"decode(team, sent, Into::{into});", "return encoded;"]
         return _function(signature, lines)
 
     # --- decode
@@ -199,7 +200,7 @@ class _Unit:
         """Look at the first element of an array if that holds the only floats: it says whether the unit is poisoned."""
         if any(item.counted or (item.value is not None and item.value.kind == FLOAT) for item in program.payload):
             return
-        arrays = [item.memory for item in program.payload if item.memory is not None and item.stored == "f32"]
+        arrays = [item.memory for item in program.payload if item.memory is not None and item.stored in FLOATS]
         if arrays:
             first = f"pick(m{arrays[0].number}, 0, {steps.length(arrays[0].domain)})"
             steps.line(f"poisoned = {first} != {first};")

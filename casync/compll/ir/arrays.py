@@ -195,7 +195,7 @@ class Arrays(Expressions):
                 known[part.number] = self.everywhere(part.operands[0], index.domain)
             elif part.op == "pick":
                 known[part.number] = graph.make("pick", (known[part.operands[0].number],), part.kind, part.data)
-            elif part.op in ("spread", "stochastic_floor", "draw"):
+            elif part.op in ("spread", "stochastic_floor", "draws"):
                 raise self.not_yet("single elements of such an array", at)
             else:
                 known[part.number] = graph.make(part.op, [known[o.number] for o in part.operands], part.kind, part.data)

@@ -30,7 +30,8 @@ class Expressions(ABC):
         self.local: Environment = {}
         self.globals: Environment = {}
         self.states: Environment = {}
-        self._mapped = False  # whether a function runs for each element
+        self._decodes = False  # whether the statements are those of decode
+        self._mapped: Domain | None = None  # of the elements for each of which a function runs
 
     @abstractmethod
     def operator(self, call: typed.Apply) -> tuple[Value, ...]:
@@ -98,12 +99,22 @@ class Expressions(ABC):
         return self.graph.make("to_float", (floor,))
 
     def _draw(self, expression: typed.Draw) -> Value:
-        """For a single value; in maps there is stochastic rounding alone so far."""
-        if expression.type.element.floating and expression.drawing.shared and not self._mapped:
-            low, high = self.value(expression.low), self.value(expression.high)
-            unit = self.graph.make("shared_draw", data=expression.drawing.site)
-            width = self.graph.make("-", (high, low))
-            return self.graph.make("+", (low, self.graph.make("*", (width, unit))))
+        """A number of 16 bits for each element of a map, or for a single value; it is put between low and high."""
+        make, drawing = self.graph.make, expression.drawing
+        element = expression.type.element
+        low, high = self.value(expression.low), self.value(expression.high)
+        kind = FLOAT if element.floating else INT
+        width = make("-", (high, low), kind)
+        if self._mapped is not None:
+            bits = make("draws", kind=INT, data=(drawing.site, drawing.shared), domain=self._mapped)
+            if element.floating:
+                half = self.graph.constant(0.5, FLOAT)
+                unit = make("/", (make("+", (make("to_float", (bits,)), half)), self.graph.constant(65536.0, FLOAT)))
+                return make("+", (low, make("*", (width, unit))))
+            drawn = make("+", (low, make(">>", (make("*", (width, bits), INT), self.graph.constant(16)), INT)), INT)
+            return self.condition(drawn) if self.kind(element) == BIT else drawn
+        if element.floating and drawing.shared:
+            return make("+", (low, make("*", (width, make("shared_draw", data=drawing.site)))))
         raise self.not_yet("a random number here", expression)
 
     def _size(self, expression: typed.SizeOf) -> Value:
@@ -134,6 +145,8 @@ class Expressions(ABC):
         if read.storage == "read-only":
             if read.name == "size":
                 return self.graph.make("size", kind=INT)
+            if read.name == "world" and self._decodes and self.codec.properties.rounds[0].startswith("reduce"):
+                return self.graph.make("fact", kind=kind, data="merged")  # an own payload is decoded, too
             return self.graph.make("fact", kind=kind, data=read.name)
         raise self.not_yet(f"`{read.name}`", read)
 
@@ -183,7 +196,7 @@ class Expressions(ABC):
         if named.function is not None:
             wanted = [argument.type.element for argument in named.function.arguments]
             values = [self.convert(*each) for each in zip(values, given, wanted, strict=True)]
-            outer, self._mapped = self._mapped, True
+            outer, self._mapped = self._mapped, values[0].domain
             results = self.call(named.function, values, at)
             self._mapped = outer
             return results
@@ -221,11 +234,11 @@ class Expressions(ABC):
         make = self.graph.make
         if source == target:
             return value
+        if target.floating and target.bits != 32:
+            return make(f"to_{target.name}", (self.convert(value, source, FLOAT32),), FLOAT)
         if value.op == "constant" and target.floating:
             return make("constant", kind=FLOAT, data=float(value.data))
         if target.floating:
-            if target.bits != 32:
-                raise self.not_yet(f"the type {target}")
             return value if value.kind == FLOAT else make("to_float", (value,), FLOAT)
         bits = self.choice.bits(target)
         if bits == 1 and target.kind == "uint":

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BIT", "FLOAT", "INT", "UNIT", "Domain", "Graph", "Memory", "Value", "walk"]
+__all__ = ["BIT", "FLOAT", "FLOATS", "INT", "UNIT", "Domain", "Graph", "Memory", "Value", "walk"]
 
 FLOAT, INT, BIT = "float", "int", "bit"
+FLOATS = ("f32", "f16", "bf16")
+"""Ways in which a float is stored; bf16 is a bfloat16."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +31,9 @@ UNIT = Domain()
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """An array that is somewhere. `stored`: f32, i32, u16, u8, or u1, u2, u4 packed. `place`: scratch, state (of
-    `name`), payload (item `name`), received (the aggregated values of round `name`), or either (what a branch leaves).
+    """An array that is somewhere. `stored`: one of FLOATS, i32, i8, u16, u8, or u1, u2, u4 packed. `place`: scratch,
+    state (of `name`), payload (item `name`), received (the aggregated values of round `name`), or either (what a branch
+    leaves).
     """
 
     place: str
@@ -94,7 +97,7 @@ class Graph:
         return Memory(place, stored, domain, self._memories, name, padded)
 
     def load(self, memory: Memory) -> Value:
-        kind = {"f32": FLOAT, "u1": BIT}.get(memory.stored, INT)
+        kind = FLOAT if memory.stored in FLOATS else BIT if memory.stored == "u1" else INT
         return self.make("load", kind=kind, data=memory, domain=memory.domain)
 
     def replace(self, value: Value, known: dict[int, Value]) -> Value:

@@ -84,13 +84,16 @@ class Lowering(Statements):
         output = self.decoded()
         value, index = output.operands[::-1] if output.op == "scatter" else (output, None)
         assert value.domain is not None
-        self.act(value.domain, lambda read: [Deliver(read(value), None if index is None else read(index))])
+        chunks = output.op == "scatter" and output.data == "chunks"
+        self.act(value.domain, lambda read: [Deliver(read(value), None if index is None else read(index), chunks)])
         return self._finished()
 
     def decoded(self) -> Value:
         assert self.codec.decode is not None and self.codec.decode.output is not None
         self.local = {}
+        self._decodes = True
         self._statements(self.codec.decode.rounds[0].statements)
+        self._decodes = False
         return self._variable(self.codec.decode.output)
 
     def propose(self) -> Program:
@@ -140,9 +143,11 @@ class Lowering(Statements):
                     self.states[end.variable] = received
 
     def _received(self, end: typed.Aggregate, number: int) -> Value:
-        if not isinstance(end.type, Array):
-            return self.graph.make("received", kind=self.kind(end.type.element), data=number)
         stored = self._width_stored(end.type.element)
+        if not isinstance(end.type, Array):
+            if stored != "f32":
+                raise self.not_yet(f"aggregate of a single {end.type.element}")
+            return self.graph.make("received", data=number)
         return self.graph.load(self.graph.memory("received", stored, self.domain(end.type.length), number))
 
     def _variable(self, name: str) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from casync.compll import typed
 from casync.compll.ir.arrays import Arrays
-from casync.compll.ir.graph import FLOAT, INT, UNIT, Domain, Value
+from casync.compll.ir.graph import BIT, FLOAT, INT, UNIT, Domain, Value
 from casync.compll.ir.program import Call, Reduce, Select
 from casync.compll.ir.ranges import Ranges
 from casync.compll.types import Array
@@ -51,8 +51,11 @@ def _spread(lowering: Arrays, value: Value, base: Domain | None, at: typed.Expre
     chunks = value.domain
     assert chunks is not None and chunks.chunk is not None
     spread = lowering.graph.make("spread", (value,), value.kind, chunks, domain=base)
-    small = chunks.chunk.op == "constant" and chunks.chunk.data <= LONGEST_SMALL_CHUNK
-    return lowering.looked_up(spread, at) if small else spread
+    return lowering.looked_up(spread, at) if _is_small(chunks.chunk) else spread
+
+
+def _is_small(chunk: Value) -> bool:
+    return chunk.op == "constant" and bool(chunk.data <= LONGEST_SMALL_CHUNK)
 
 
 def _map(lowering: Arrays, call: typed.Apply) -> Results:
@@ -142,10 +145,30 @@ def _sample(lowering: Arrays, call: typed.Apply) -> Results:
 
 
 def _gather(lowering: Arrays, call: typed.Apply) -> Results:
-    if _chunked(lowering, call):
-        raise lowering.not_yet("gather of chunks", call)
     value, index = _arrays(lowering, call)
-    return (lowering.reindexed(value, index, call),)
+    chunks = _chunked(lowering, call)
+    if chunks is None:
+        return (lowering.reindexed(value, index, call),)
+    assert isinstance(call.type, Array) and chunks.chunk is not None
+    graph, chunk = lowering.graph, chunks.chunk
+    count = lowering.length(index.domain)
+    domain = lowering.domain_of(call.type.length, lambda: graph.make("*", (count, chunk), INT))
+    place = _in_chunks(lowering, index, chunk, domain, call)
+    there = graph.make("<", (place, lowering.length(value.domain)), BIT)
+    return (lowering.choose(there, lowering.reindexed(value, place, call), graph.constant(0.0, FLOAT)),)
+
+
+def _in_chunks(lowering: Arrays, index: Value, chunk: Value, domain: Domain | None, at: typed.Expression) -> Value:
+    """The place of an element of the domain, which has the chunks that `index` names one behind the other: so far from
+    its own number as all elements of its chunk are.
+    """
+    graph = lowering.graph
+    number = graph.make("index", kind=INT, domain=domain)
+    before = graph.make("-", (index, graph.make("index", kind=INT, domain=index.domain)), INT)
+    shift = graph.make("*", (before, chunk), INT)
+    chunks = Domain(lowering.length(index.domain), domain, chunk)
+    spread = graph.make("spread", (shift,), INT, chunks, domain)
+    return graph.make("+", (number, lowering.looked_up(spread, at) if _is_small(chunk) else spread), INT)
 
 
 def _range(lowering: Arrays, call: typed.Apply) -> Results:
@@ -164,10 +187,17 @@ def _view(lowering: Arrays, call: typed.Apply) -> Results:
 
 def _scatter(lowering: Arrays, call: typed.Apply) -> Results:
     assert isinstance(call.type, Array)
-    if call.type.length.kind != "unit" or any(a.type.chunk for a in call.arguments if isinstance(a.type, Array)):
-        raise lowering.not_yet("scatter but for single values over the unit", call)
+    if call.type.length.kind != "unit":
+        raise lowering.not_yet("scatter but over the unit", call)
     index, value = _arrays(lowering, call)
-    return (lowering.graph.make("scatter", (index, value), value.kind, domain=UNIT),)
+    view = call.arguments[1].type
+    assert isinstance(view, Array)
+    if view.chunk is None:
+        return (lowering.graph.make("scatter", (index, value), value.kind, domain=UNIT),)
+    chunk = lowering.domain(view.chunk).chunk
+    assert chunk is not None
+    place = _in_chunks(lowering, index, chunk, value.domain, call)
+    return (lowering.graph.make("scatter", (place, value), value.kind, "chunks", UNIT),)
 
 
 def _runlength(lowering: Arrays, call: typed.Apply) -> Results:
@@ -219,11 +249,15 @@ def _transpose(lowering: Arrays, call: typed.Apply) -> Results:
 
 
 def _hadamard(lowering: Arrays, call: typed.Apply) -> Results:
+    """Of all elements as one chunk, or of each chunk of a view."""
     (value,), (wanted,) = _arrays(lowering, call), _scalars(lowering, call)
+    chunks = _chunked(lowering, call)
     array = lowering.in_memory(value, "f32", call)
     assert isinstance(call.type, Array)
     memory = lowering.graph.memory("scratch", "f32", lowering.domain_of(call.type.length, lambda: wanted), padded=True)
-    lowering.add_call(Call("hadamard", (array,), (lowering.length(memory.domain),), (memory,)), call)
+    chunk = lowering.length(array.domain) if chunks is None else chunks.chunk
+    assert chunk is not None
+    lowering.add_call(Call("hadamard", (array,), (lowering.length(memory.domain), chunk), (memory,)), call)
     return (lowering.graph.load(memory),)
 
 

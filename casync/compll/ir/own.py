@@ -41,7 +41,7 @@ def lose(lowering: Lowering) -> None:
 
 
 def _of_element(value: Value) -> bool:
-    return value.op not in ("load", "pick", "spread", "scatter", "sorted", "transpose", "stochastic_floor", "draw")
+    return value.op not in ("load", "pick", "spread", "scatter", "sorted", "transpose", "stochastic_floor", "draws")
 
 
 def _place(lowering: Lowering, action: Lose) -> None:

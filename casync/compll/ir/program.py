@@ -136,9 +136,12 @@ class Pack(Action):
 
 @dataclass(frozen=True, eq=False)
 class Deliver(Action):
-    """What decode gives: an element, or with `index` that of some elements, the others being zero."""
+    """What decode gives: an element, or with `index` that of some elements, the others being zero. `padded`: of whole
+    chunks, of which the last may go on behind the end.
+    """
 
     index: Value | None = None
+    padded: bool = False
 
     @property
     def reads(self) -> tuple[Value, ...]:

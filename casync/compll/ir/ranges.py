@@ -102,6 +102,8 @@ class Ranges:
             return self.of(made.value)
         if isinstance(made, Reduce) and made.function == "add" and made.value.kind == INT:
             return self.sums(made.value, memory.domain)
+        if memory.stored == "i8":
+            return Range(-128, 127)
         return Range(0, 2 ** int(memory.stored[1:]) - 1) if memory.stored[0] == "u" else _ANY
 
     def sums(self, value: Value, chunks: Domain) -> Range:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Statements"]
 
+_ROUNDED = {"f16": "to_half", "bf16": "to_bfloat16"}
+"""The conversion to what is stored, where it rounds."""
+
 
 class Statements(Arrays):
     """`own` stands for the payload where there is one: decode runs behind encode then."""
@@ -148,27 +151,27 @@ class Statements(Arrays):
             self._pack(self.value(argument), item)
 
     def _pack(self, value: Value, item: typed.Item) -> None:
-        stored = self._width_stored(item.type.element)
         self.packed.append(value)
         if value.domain is None:
-            value = self.consumed(value)
-            self._payload.append(Item(stored if stored in ("f32", "i32", "u16") else "u8", value))
+            self._payload.append(Item(self._single_stored(item.type.element), self.consumed(value)))
             return
+        stored = self._width_stored(item.type.element)
+        packed = value.operands[0] if value.op == _ROUNDED.get(stored) else value  # what is stored is rounded anyway
         number = len(self._payload)
         lengths = tuple(i.domain.length for i in self._payload if i.domain is not None and i.domain.length is not None)
-        self.act(value.domain, lambda read: [Pack(read(value), number, lengths)])
+        self.act(value.domain, lambda read: [Pack(read(packed), number, lengths)])
         self._payload.append(Item(stored, domain=value.domain, counted=item.counted))
 
     def _extracted(self) -> tuple[Value, ...]:
         return tuple(self._extract(number, item) for number, item in enumerate(self.codec.payload))
 
     def _extract(self, number: int, item: typed.Item) -> Value:
-        stored = self._width_stored(item.type.element)
         if not isinstance(item.type, Array):
             field = self.graph.make("field", kind=self.kind(item.type.element), data=number)
-            self._payload.append(Item(stored if stored in ("f32", "i32", "u16") else "u8", field))
+            self._payload.append(Item(self._single_stored(item.type.element), field))
             return field
         domain = self.domain_of(item.type.length, lambda: self.graph.make("count", kind=INT, data=number))
+        stored = self._width_stored(item.type.element)
         memory = self.graph.memory("payload", stored, domain, number)
         self._payload.append(Item(stored, domain=domain, memory=memory, counted=item.counted))
         return self.graph.load(memory)
@@ -176,11 +179,16 @@ class Statements(Arrays):
     def _width_stored(self, element: Element) -> str:
         bits = self.choice.bits(element)
         if element.floating:
-            if bits != 32:
-                raise self.not_yet(f"the type {element}")
-            return "f32"
+            return {"float": "f32", "half": "f16", "bfloat16": "bf16"}[element.name]
         if bits not in (1, 2, 4, 8, 16, 32):
             raise self.not_yet(f"elements of {bits} bits in a payload")
-        if element.kind == "int" and bits != 32:
+        if element.kind == "int" and bits not in (8, 32):
             raise self.not_yet(f"the type {element} in a payload")
-        return "i32" if bits == 32 else f"u{bits}"
+        return f"{'i' if element.kind == 'int' or bits == 32 else 'u'}{bits}"
+
+    def _single_stored(self, element: Element) -> str:
+        """How a single value of a payload is stored: codes of a few bits in a byte."""
+        stored = self._width_stored(element)
+        if stored in ("f16", "bf16", "i8"):
+            raise self.not_yet(f"a single {element} in a payload")
+        return stored if stored in ("f32", "i32", "u16") else "u8"

@@ -44,19 +44,21 @@ enum class Aggregation : std::uint8_t {
   gather,    ///< all payloads reach every rank and are never re-encoded
 };
 
-/// How payloads that are arrays of float32 become one, element by element, without being decoded. The decoded result is
-/// the average over the contributions, so the runtime applies no 1/N.
+/// How payloads that are arrays become one, element by element, without being decoded. The decoded result is the
+/// average over the contributions, so the runtime applies no 1/N.
 enum class Merge : std::uint8_t {
-  none,  ///< they do not: the codec adds up what it decodes
-  sum,
-  mean,
-  max,  ///< NaN wins
+  none,        ///< they do not: the codec adds up what it decodes
+  sum,         ///< of floats, rounded to the element whenever a rank has added some of them up
+  mean,        ///< the same, divided by the number of contributions at the end
+  max,         ///< of floats; NaN wins
+  saturating,  ///< sum of int8 that stays within -127 and 127 after each addition, so that its order matters
 };
 
 /// One exchange of payloads. The aggregated payload of round i is `Segment::previous` of round i + 1.
 struct Round {
   Aggregation aggregation = Aggregation::reduce;
   Merge merge = Merge::none;
+  DType element = DType::float32;  ///< of a payload that merges: float32, float16, bfloat16 or int8
   friend auto operator<=>(const Round&, const Round&) = default;
 };
 
@@ -96,6 +98,9 @@ inline bool gathers(const CodecInfo& info) { return info.rounds.front().aggregat
 
 /// Whether payloads are merged as they are, and what comes of them goes on to the next round, or is decoded.
 inline bool merges_payloads(const CodecInfo& info) { return info.rounds.front().merge != Merge::none; }
+
+/// The operation by which codec `parts` merges elements of a round's payloads.
+constexpr ReduceOp op_of(Merge merge) { return merge == Merge::max ? ReduceOp::max : ReduceOp::sum; }
 
 /// Whether op Adasum works with this codec. It does if payloads are the elements themselves, in their own dtype or cast
 /// to another one.

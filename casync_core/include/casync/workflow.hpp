@@ -38,7 +38,7 @@ struct Buffer {
 enum class Form : std::uint8_t {
   payload,   ///< of the plan's codec; or raw elements, or settled values
   nonzeros,  ///< elements of the gradient's dtype without those that are zero: the codec `nonzeros`
-  part,      ///< some of the float32 of a payload that adds up: the codec `none`
+  part,      ///< some elements of a payload that merges: the codec `parts`
 };
 
 /// Runtime memory a workflow needs, reserved per partition before its first task runs.
@@ -72,7 +72,7 @@ struct Task {
   std::uint32_t first_source = 0;  ///< compute: into Workflow::sources, in the order of accumulation
   std::uint32_t source_count = 0;
   Form form = Form::payload;          ///< compute: by which codec
-  Range floats;                       ///< compute: of a payload, what is added up in parts
+  Range elements;                     ///< compute: of a payload, what is merged in parts
   std::uint32_t dependencies = 0;     ///< tasks that must be done before this one
   std::uint32_t first_successor = 0;  ///< into Workflow::successors
   std::uint32_t successor_count = 0;

@@ -21,7 +21,7 @@ struct ComputeOptions {
   Buffer encode_to{};
   Buffer write_to{};
   Buffer previous{};
-  Range floats{};  ///< of a payload, where a part of it is read or written
+  Range elements{};  ///< of a payload, where a part of it is read or written
 };
 
 /// At most `count` partitions of about one size, which end where the codec may be cut.
@@ -64,8 +64,10 @@ class WorkflowBuilder {
 
   /// For elements of which those that are zero are left out.
   Buffer nonzeros_slot(std::uint32_t partition);
-  /// For some float32 of a payload that adds up.
-  Buffer part_slot(std::uint32_t partition, int round, std::int64_t floats);
+  /// For some elements of a payload that merges.
+  Buffer part_slot(std::uint32_t partition, int round, std::int64_t elements);
+  /// How many elements a payload that merges has.
+  std::int64_t elements_of(Buffer payload) const;
   /// Upper limit of a slot's bytes.
   std::size_t slot_bytes(Buffer slot) const { return workflow_.slots[slot.slot].bytes; }
 
@@ -84,6 +86,7 @@ class WorkflowBuilder {
   };
   Access& access(std::uint32_t partition, Buffer buffer);
   std::size_t raw_bytes(std::uint32_t partition) const;
+  std::size_t element_bytes(int round) const;
   Buffer add_slot(Slot slot);
   void add(Task task, std::span<const std::pair<Buffer, bool>> accesses);
 

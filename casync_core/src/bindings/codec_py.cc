@@ -166,6 +166,8 @@ void bind_codec(py::module_& module) {
       .def_readonly("fixed_size", &CodecInfo::fixed_size)
       .def_readonly("prescaled", &CodecInfo::prescaled)
       .def_property_readonly("merges_payloads", [](const CodecInfo& info) { return merges_payloads(info); })
+      .def_property_readonly("merged_element",
+                             [](const CodecInfo& info) { return name_of(info.rounds.back().element); })
       .def_readonly("momentum", &CodecInfo::momentum);
   py::class_<StateArray>(module, "StateDeclaration")
       .def_readonly("name", &StateArray::name)

@@ -22,6 +22,7 @@ constexpr std::array kEntries{
     Entry{"fp16", codec::make_fp16},
     Entry{"bf16", codec::make_bf16},
     Entry{"nonzeros", codec::make_nonzeros},
+    Entry{"parts", codec::make_parts},
     Entry{"hold", codec::make_hold},
     Entry{"test_topk", codec::make_test_topk},
     Entry{"test_tworound", codec::make_test_two_round},

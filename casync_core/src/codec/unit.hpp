@@ -36,6 +36,7 @@ struct Facts {
   float lr = 0;
   float momentum = 0;
   bool nesterov = false;
+  std::int32_t merged = 1;  ///< contributions that a payload is made of which is decoded
   RandomKey key;
 };
 
@@ -48,7 +49,7 @@ struct UnitJob {
   float mid = 1.0F;
   std::byte* payload = nullptr;
   std::byte* payload_end = nullptr;
-  const float* received = nullptr;  ///< aggregated values of the round before
+  const std::byte* received = nullptr;  ///< the merged payload of the round before
   std::byte* scratch = nullptr;
 };
 
@@ -63,7 +64,7 @@ struct DecodeJob {
   Facts facts = {};
   const std::byte* payload = nullptr;
   const std::byte* payload_end = nullptr;  ///< of all that follows, not of the unit alone
-  const float* received = nullptr;
+  const std::byte* received = nullptr;
   std::byte* scratch = nullptr;
   float* out = nullptr;
   const float* accumulated = nullptr;  ///< what is added to `out` where D is taken off

@@ -40,6 +40,7 @@ Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of,
       codecs_(std::move(codecs)),
       none_(codecs_("none")),
       nonzeros_(codecs_("nonzeros")),
+      parts_(codecs_("parts")),
       kept_(kept) {}
 
 const Agreements::Op& Agreements::agree(const Agreement& agreement, std::uint32_t name, const Signature& signature,
@@ -191,7 +192,7 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
     graph->rows = agreement.rows;
     graph->codec = codec;
     graph->nonzeros = nonzeros_;
-    graph->none = none_;
+    graph->parts = parts_;
     graph->holds = holds;
     graph->counts = counts;
     graph->provisional = provisional;

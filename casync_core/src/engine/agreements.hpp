@@ -89,7 +89,7 @@ class Agreements {
   std::vector<std::uint32_t> host_of_;
   std::size_t inline_bytes_;
   CodecMaker codecs_;
-  std::shared_ptr<const Codec> none_, nonzeros_;  // of all graphs: what takes no payload
+  std::shared_ptr<const Codec> none_, nonzeros_, parts_;  // of all graphs: what takes no payload
   std::unordered_map<std::uint32_t, Op> ops_;
   std::optional<std::int32_t> priority_;  // of the first that was agreed on
   bool ranked_ = false;

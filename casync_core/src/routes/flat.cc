@@ -16,12 +16,8 @@ Buffer PartitionBuilder::payload_slot(std::uint32_t round) {
   return builder_.payload_slot(partition_, static_cast<int>(round));
 }
 
-Buffer PartitionBuilder::part_slot(std::uint32_t round, const Range& floats) {
-  return builder_.part_slot(partition_, static_cast<int>(round), floats.size());
-}
-
-std::int64_t PartitionBuilder::floats_of(Buffer payload) const {
-  return static_cast<std::int64_t>(builder_.slot_bytes(payload) / sizeof(float));
+Buffer PartitionBuilder::part_slot(std::uint32_t round, const Range& elements) {
+  return builder_.part_slot(partition_, static_cast<int>(round), elements.size());
 }
 
 void PartitionBuilder::compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options) {

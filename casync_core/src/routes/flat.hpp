@@ -33,8 +33,8 @@ class PartitionBuilder {
 
   Buffer payload_slot(std::uint32_t round = 0);
   Buffer nonzeros_slot() { return builder_.nonzeros_slot(partition_); }
-  Buffer part_slot(std::uint32_t round, const Range& floats);
-  std::int64_t floats_of(Buffer payload) const;
+  Buffer part_slot(std::uint32_t round, const Range& elements);
+  std::int64_t elements_of(Buffer payload) const { return builder_.elements_of(payload); }
   void compute(Primitive primitive, const std::vector<Buffer>& sources, const ComputeOptions& options);
   /// Encodes what this member contributes in a round; without a codec adds it up. Returns where it is.
   Buffer contribution(std::uint32_t round = 0, Buffer previous = {});

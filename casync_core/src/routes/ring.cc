@@ -71,8 +71,8 @@ class Ring final : public FlatRoute {
   static void build_part(PartitionBuilder& builder, std::uint32_t round, std::uint32_t part, Buffer mine,
                          Buffer result) {
     const std::uint32_t n = builder.size();
-    const std::int64_t floats = builder.floats_of(mine);
-    const Range range{floats * part / n, floats * (part + 1) / n};
+    const std::int64_t elements = builder.elements_of(mine);
+    const Range range{elements * part / n, elements * (part + 1) / n};
     if (range.size() == 0) return;
     const std::uint32_t next = (builder.self() + 1) % n;
     const std::uint32_t before = (builder.self() + n - 1) % n;
@@ -87,14 +87,15 @@ class Ring final : public FlatRoute {
     }
     sources.push_back(mine);
     Buffer carried = builder.part_slot(round, range);
-    builder.compute(Primitive::merge, sources, {.round = number, .final = ends, .write_to = carried, .floats = range});
+    builder.compute(Primitive::merge, sources,
+                    {.round = number, .final = ends, .write_to = carried, .elements = range});
     if (!ends) {
       builder.send(next, kReduce, carried, true, message);
       carried = builder.part_slot(round, range);
       builder.recv(before, kBroadcast, carried, false, message);
     }
     if (next != part) builder.send(next, kBroadcast, carried, false, message);
-    builder.compute(Primitive::merge, {carried}, {.round = number, .write_to = result, .floats = range});
+    builder.compute(Primitive::merge, {carried}, {.round = number, .write_to = result, .elements = range});
   }
 
   /// Adds this member's contribution to the sum that comes; returns where the new sum is.

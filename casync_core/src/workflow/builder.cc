@@ -70,9 +70,18 @@ Buffer WorkflowBuilder::nonzeros_slot(std::uint32_t partition) {
   return add_slot({partition, 0, false, bytes, Form::nonzeros});
 }
 
-Buffer WorkflowBuilder::part_slot(std::uint32_t partition, int round, std::int64_t floats) {
-  return add_slot({partition, static_cast<std::uint8_t>(round), false, static_cast<std::size_t>(floats) * sizeof(float),
-                   Form::part});
+Buffer WorkflowBuilder::part_slot(std::uint32_t partition, int round, std::int64_t elements) {
+  return add_slot({partition, static_cast<std::uint8_t>(round), false,
+                   static_cast<std::size_t>(elements) * element_bytes(round), Form::part});
+}
+
+std::int64_t WorkflowBuilder::elements_of(Buffer payload) const {
+  const Slot& slot = workflow_.slots[payload.slot];
+  return static_cast<std::int64_t>(slot.bytes / element_bytes(slot.round));
+}
+
+std::size_t WorkflowBuilder::element_bytes(int round) const {
+  return size_of(request_.codec->info().rounds[static_cast<std::size_t>(round)].element);
 }
 
 Buffer WorkflowBuilder::add_slot(Slot slot) {
@@ -104,7 +113,7 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   task.first_source = static_cast<std::uint32_t>(workflow_.sources.size());
   task.source_count = static_cast<std::uint32_t>(sources.size());
   workflow_.sources.insert(workflow_.sources.end(), sources.begin(), sources.end());
-  task.floats = options.floats;
+  task.elements = options.elements;
   const auto take_form = [&](Buffer buffer) {
     if (buffer.kind == BufferKind::slot && workflow_.slots[buffer.slot].form != Form::payload)
       task.form = workflow_.slots[buffer.slot].form;

@@ -45,6 +45,8 @@ struct Case {
   float mid;
   std::int32_t states;
   std::int32_t states_per_element;  // a bit for each
+  std::int32_t received_infinity;   // bits that are set in what is received and not finite; 0: it is of integers
+  std::int32_t received_bytes;      // of an element
 };
 
 void read(void* to, std::size_t bytes) {
@@ -104,13 +106,12 @@ class Comparison {
     for (int step = 0; step < case_.steps; ++step) {
       facts_.step = case_.first_step + step;
       facts_.key.sequence = static_cast<std::uint32_t>(facts_.step);
-      std::vector<float> received;
+      std::vector<std::byte> received;
       for (int round = 0; round < case_.rounds; ++round) {
         const std::string at = "step " + std::to_string(step) + " round " + std::to_string(round) + " ";
         const std::vector<std::byte> payload = encode(round, received, at);
         if (round + 1 < case_.rounds) {
-          received.resize(payload.size() / 4);
-          std::memcpy(received.data(), payload.data(), payload.size());
+          received = payload;
         } else {
           decode(payload, received, at);
           if (step == 0 && case_.units == 1 && cpu_.decode_unit != nullptr) decode_damaged(payload, received, at);
@@ -206,13 +207,13 @@ class Comparison {
 
   // --- encode
 
-  std::vector<std::byte> encode(int round, const std::vector<float>& received, const std::string& at) {
+  std::vector<std::byte> encode(int round, const std::vector<std::byte>& received, const std::string& at) {
     Facts longest = facts_;
     longest.n = longest_;
     const std::int64_t slot = cpu_.bound(longest, round);
     const DeviceArray<std::byte> slots(static_cast<std::size_t>(slot * case_.units));
     const DeviceArray<EncodedUnit> encoded(static_cast<std::size_t>(case_.units));
-    const DeviceArray<float> gpu_received(received);
+    const DeviceArray<std::byte> gpu_received(received);
     const gpu::EncodeBatch batch{.units = units(),
                                  .round = round,
                                  .accumulated = gpu_gradient_.data(),
@@ -246,7 +247,7 @@ class Comparison {
     return all;
   }
 
-  EncodedUnit encode_on_cpu(std::int64_t u, int round, const std::vector<float>& received, std::byte* to,
+  EncodedUnit encode_on_cpu(std::int64_t u, int round, const std::vector<std::byte>& received, std::byte* to,
                             std::int64_t slot) {
     UnitJob job{.facts = facts_of(u),
                 .accumulated = gradient_.data() + begin_[u],
@@ -262,9 +263,9 @@ class Comparison {
     }
     const EncodedUnit encoded = cpu_.encode_unit(job, round);
     bool finite = !encoded.nonfinite && round == case_.rounds - 1;
-    for (const float value : received) finite = finite && value - value == 0.0F;
+    finite = finite && is_finite(received);
     if (job.residual == nullptr || !finite || encoded.settled) return encoded;
-    DecodeJob sent{.facts = job.facts,
+    const DecodeJob sent{.facts = job.facts,
                    .payload = to,
                    .payload_end = to + encoded.bytes,
                    .received = received.data(),
@@ -272,14 +273,23 @@ class Comparison {
                    .out = job.residual,
                    .accumulated = job.accumulated,
                    .divisor = case_.mid};
-    if (case_.rounds > 1) sent.facts.world = 1;
     cpu_.decode_unit(sent, Into::lose);
     return encoded;
   }
 
+  bool is_finite(const std::vector<std::byte>& received) const {
+    const auto size = static_cast<std::size_t>(case_.received_bytes);
+    for (std::size_t at = 0; case_.received_infinity != 0 && at < received.size(); at += size) {
+      std::int32_t bits = 0;
+      std::memcpy(&bits, received.data() + at, size);
+      if ((bits & case_.received_infinity) == case_.received_infinity) return false;
+    }
+    return true;
+  }
+
   // --- decode
 
-  void decode(const std::vector<std::byte>& payload, const std::vector<float>& received, const std::string& at) {
+  void decode(const std::vector<std::byte>& payload, const std::vector<std::byte>& received, const std::string& at) {
     const std::vector<Into> ways =
         cpu_.encode != nullptr ? std::vector{Into::set, Into::add} : std::vector{Into::lose, Into::add, Into::set};
     std::vector<float> out(gradient_.size(), 0.5F);
@@ -295,7 +305,7 @@ class Comparison {
       const DeviceArray<std::byte> gpu_payload(payload);
       const DeviceArray<std::int64_t> gpu_places(places.size());
       const DeviceArray<std::int64_t> gpu_used(used.size());
-      const DeviceArray<float> gpu_received(received);
+      const DeviceArray<std::byte> gpu_received(received);
       const gpu::DecodeBatch batch{.units = units(),
                                    .into = into,
                                    .payload = gpu_payload.data(),
@@ -321,7 +331,7 @@ class Comparison {
   }
 
   /// Either side must refuse what the other refuses; which of equal indices comes last is not said.
-  void decode_damaged(const std::vector<std::byte>& payload, const std::vector<float>& received,
+  void decode_damaged(const std::vector<std::byte>& payload, const std::vector<std::byte>& received,
                       const std::string& at) {
     std::uint32_t random = 1;
     for (int attempt = 0; attempt < 6 && !payload.empty(); ++attempt) {
@@ -336,7 +346,7 @@ class Comparison {
       const DeviceArray<std::byte> gpu_payload(damaged);
       const DeviceArray<std::int64_t> places(std::vector<std::int64_t>{0, static_cast<std::int64_t>(damaged.size())});
       const DeviceArray<std::int64_t> gpu_used(1);
-      const DeviceArray<float> gpu_received(received);
+      const DeviceArray<std::byte> gpu_received(received);
       const DeviceArray<float> gpu_out(out);
       const gpu::DecodeBatch batch{.units = units(),
                                    .payload = gpu_payload.data(),
@@ -350,7 +360,7 @@ class Comparison {
   }
 
   std::int64_t decode_on_cpu(std::int64_t u, const std::vector<std::byte>& payload, std::int64_t place,
-                             const std::vector<float>& received, float* out, Into into, bool keep) {
+                             const std::vector<std::byte>& received, float* out, Into into, bool keep) {
     const Facts facts = facts_of(u);
     const std::byte* const from = payload.data() + place;
     if (cpu_.merge != nullptr) {

@@ -512,22 +512,26 @@ Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
   return out;
 }
 
-/// The floats of all payloads added up in N parts. Part i is added from rank i + 1 on, round to rank i.
-Blob TensorReference::added_in_parts(const std::vector<Blob>& payloads, Merge how) const {
+/// The elements of all payloads merged in N parts. Part i is merged from rank i + 1 on, round to rank i, and rounded to
+/// what elements are at each hop.
+Blob TensorReference::added_in_parts(const std::vector<Blob>& payloads, const Round& round) const {
   const std::size_t n = payloads.size();
   Blob sum(payloads[0].size());
-  const std::size_t floats = sum.size() / sizeof(float);
+  const std::size_t elements = sum.size() / size_of(round.element);
+  const auto merged = [&](double total, double value) {
+    if (round.merge == Merge::saturating) return std::clamp(total + value, -127.0, 127.0);
+    if (round.merge == Merge::max) return value > total || value != value ? value : total;  // NaN wins
+    return static_cast<double>(static_cast<float>(total) + static_cast<float>(value));
+  };
   for (std::size_t part = 0; part < n; ++part) {
-    for (std::size_t i = floats * part / n; i < floats * (part + 1) / n; ++i) {
-      float total = 0;
+    for (std::size_t i = elements * part / n; i < elements * (part + 1) / n; ++i) {
       for (std::size_t hop = 0; hop < n; ++hop) {
-        float value = 0;
-        std::memcpy(&value, payloads[(part + 1 + hop) % n].data() + i * sizeof value, sizeof value);
-        const bool larger = value > total || value != value;  // NaN wins
-        total = hop == 0 ? value : how != Merge::max ? total + value : larger ? value : total;
+        double value = reference::read(payloads[(part + 1 + hop) % n].data(), i, round.element);
+        if (hop > 0) value = merged(reference::read(sum.data(), i, round.element), value);
+        if (round.merge == Merge::mean && hop == n - 1)
+          value = static_cast<double>(static_cast<float>(value) / static_cast<float>(n));
+        reference::write(sum.data(), i, round.element, value);
       }
-      if (how == Merge::mean) total /= static_cast<float>(n);
-      std::memcpy(sum.data() + i * sizeof total, &total, sizeof total);
     }
   }
   return sum;
@@ -561,7 +565,7 @@ void TensorReference::rounds_of(const std::vector<Blob>& inputs, const Range& wh
     }
     merge.encodes = true;
     Blob merged = tensor_.plan.topology == "ring"
-                      ? added_in_parts(payloads, codec_->info().rounds[static_cast<std::size_t>(round)].merge)
+                      ? added_in_parts(payloads, codec_->info().rounds[static_cast<std::size_t>(round)])
                       : compute(merge, nullptr);
     if (last) {
       Part decode{whole, 0};

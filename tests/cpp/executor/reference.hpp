@@ -75,7 +75,7 @@ class TensorReference {
   std::vector<Encoder> encoders(std::uint32_t position) const;
   bool gathers() const { return casync::gathers(codec_->info()); }
   void gathered(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position, Blob& out);
-  Blob added_in_parts(const std::vector<Blob>& payloads, Merge how) const;
+  Blob added_in_parts(const std::vector<Blob>& payloads, const Round& round) const;
   void two_level(const std::vector<Blob>& inputs, const Range& range, std::uint32_t position, Blob& out);
   Blob parameter_server(const std::vector<Blob>& inputs);
   Blob rounds(const std::vector<Blob>& inputs);

@@ -45,7 +45,9 @@ struct Distributions {
                                   "qsgd(bits=2)",
                                   "minmax_uint8",
                                   "efsignsgd",
-                                  "topk(ratio=0.03)"};
+                                  "topk(ratio=0.03)",
+                                  "topkc",
+                                  "thc"};
   std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,
                                 DType::float16, DType::bfloat16, DType::float64};
   std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,

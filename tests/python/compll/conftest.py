@@ -19,7 +19,7 @@ from casync.compll.types import Array, Element, Scalar
 
 F = np.float32
 ROOT = Path(__file__).parents[3]
-FILES = library_files() | {path.stem: path for path in (ROOT / "tests" / "compll" / "drafts").glob("*.cll")}
+FILES = library_files()
 
 
 class Values(list):
@@ -316,12 +316,17 @@ class Machine:
         return (out,)
 
     def op_hadamard(self, array: Values, n: int) -> tuple[Values]:
+        chunk = array.chunk or max(1, len(array))
+        chunks = [self.rotated(array[begin : begin + chunk]) for begin in range(0, max(1, len(array)), chunk)]
+        return (Values([one for chunk in chunks for one in chunk][:n]),)
+
+    def rotated(self, array: Sequence[Any]) -> list[Any]:
         size = 1 << max(0, len(array) - 1).bit_length()
         x = np.array([*array, *[0] * (size - len(array))], F)
         for h in (1 << j for j in range(size.bit_length() - 1)):
             x = np.array([[a + b, a - b] for a, b in [(x.reshape(-1, 2, h)[:, 0], x.reshape(-1, 2, h)[:, 1])]][0])
             x = x.transpose(1, 0, 2).reshape(-1)
-        return (Values(F(one) for one in (x / np.sqrt(F(size)))[:n]),)
+        return [F(one) for one in x / np.sqrt(F(size))]
 
     def op_matrix(self, array: Values) -> tuple[Values]:
         return self.matrix(array, (self.read_only["rows"], self.read_only["cols"]))

@@ -130,7 +130,8 @@ class OfNoFixedSize(Wrapped):
 
     def __init__(self):
         super().__init__()
-        names = ("spec", "rounds", "feedback", "identity", "whole", "prescaled", "merges_payloads", "momentum")
+        names = ("spec", "rounds", "feedback", "identity", "whole", "prescaled", "merges_payloads", "merged_element",
+                 "momentum")  # fmt: skip
         self.info = SimpleNamespace(fixed_size=True, **{name: getattr(self.inner.info, name) for name in names})
 
 
@@ -248,7 +249,7 @@ class Threshold:
     poison = -128
     info = SimpleNamespace(
         spec="threshold", rounds=["gather"], feedback="own", identity=False, whole=False, fixed_size=True,
-        prescaled=False, merges_payloads=False, momentum=False,
+        prescaled=False, merges_payloads=False, merged_element="float32", momentum=False,
     )  # fmt: skip
 
     def cut(self, shape, element):

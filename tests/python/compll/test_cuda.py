@@ -96,6 +96,8 @@ class Setting:
     parameters: tuple[float, ...] = ()
     choice: int = 0
     rounds: int = 1
+    received: str = "float"
+    """What the last round but one gives."""
     sizes: tuple[int, ...] = (1, 15, 1000, 1025, 4096, 5000)
 
     def __str__(self) -> str:
@@ -114,6 +116,9 @@ class Setting:
         return [str(int(np.array(value, F if isinstance(value, float) else np.int32).view(np.int32)))
                 for value in self.parameters]  # fmt: skip
 
+
+RECEIVED = {"float": (0x7F800000, 4), "bfloat16": (0x7F80, 2)}
+"""Bits of what is not finite, and the bytes of an element."""
 
 LONG = same_size(1 << 20)
 ALL = (1, 15, 1000, 1025, 4096, 5000, (1 << 20) + 77)
@@ -145,6 +150,10 @@ SETTINGS = [
     Setting("topk", LONG, (0.5,)),
     Setting("powersgd", lambda rows, cols: [0, rows * cols], (4, 0), rounds=2),
     Setting("powersgd", lambda rows, cols: [0, rows * cols], (2, 0), rounds=2),
+    Setting("topkc", lambda rows, cols: [0, rows * cols], (2.0, 64), rounds=2, received="bfloat16"),
+    Setting("topkc", lambda rows, cols: [0, rows * cols], (4.5, 17), rounds=2, received="bfloat16"),
+    Setting("thc", lambda rows, cols: [0, rows * cols], (4, 4096), rounds=2),
+    Setting("thc", lambda rows, cols: [0, rows * cols], (8, 64), rounds=2),
 ]
 
 
@@ -187,7 +196,7 @@ def cases(setting: Setting) -> tuple[int, bytes]:
                 steps, mid = (3 if kind == 0 else 2), (1.0, 0.5, 3.0)[kind % 3]
                 sizes = (rows * cols, len(begin) - 1, rows, cols, 5000, steps, setting.rounds, feedback)
                 states = (len(codec.states), states_per_element(codec))
-                head = struct.pack("<qqiiiiiifii4x", *sizes, mid, *states)
+                head = struct.pack("<qqiiiiiifiiii4x", *sizes, mid, *states, *RECEIVED[setting.received])
                 found.append(head + np.array(begin, np.int64).tobytes() + gradient.tobytes())
     return len(found), b"".join(found)
 

@@ -15,7 +15,7 @@ from casync.compll.fmt import COLUMNS
 from casync.compll.library import library_files
 
 FOLDER = Path(__file__).parents[2] / "compll"
-FILES = [*library_files().values(), *sorted((FOLDER / "drafts").glob("*.cll"))]
+FILES = [*library_files().values()]
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in [*FILES, FOLDER / "figure5.cll"]}
 
 AT = tree.Span(0, 0, 1, 1)

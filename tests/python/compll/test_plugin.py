@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from casync.compll import plugin
 from casync.compll.conformance.elements import FLOAT32
 from casync.compll.diagnostics import CompllError
+from casync.compll.library import library_files
 from casync.compll.plugin import compile_file, resolve
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
 
@@ -169,9 +171,11 @@ def test_a_bound_below_nothing_is_refused(
         codec.bound((1, size), FLOAT32, (0, size), 0)
 
 
-def test_what_no_code_can_be_generated_for_is_refused_by_name() -> None:
-    with pytest.raises(NotAvailableError, match="no code can be generated for"):
-        resolve(str(ABSMAX.parents[1] / "drafts" / "thc.cll"))
+def test_what_no_code_can_be_generated_for_is_refused_by_name(tmp_path: Path) -> None:
+    text = re.sub(r"\bint8\b", "int4", library_files()["thc"].read_text(encoding="utf-8"))
+    (tmp_path / "thin.cll").write_text(text, encoding="utf-8")
+    with pytest.raises(NotAvailableError, match="no code can be generated for the type int4 in a payload"):
+        resolve(str(tmp_path / "thin.cll"))
 
 
 def test_a_stranger_is_no_codec(tmp_path: Path) -> None:

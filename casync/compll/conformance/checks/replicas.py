@@ -18,7 +18,9 @@ _RANKS = range(1, 6)
 _STEPS = 4
 _MOMENTUM = 0.9
 _HALF = 1
-_ROUNDING = 4  # steps of float32, at the size of all that was added up
+_ROUNDING = 4  # steps of what is added up, at the size of all of it
+_COARSER = {"float32": 1, "int8": 1, "float16": 2**13, "bfloat16": 2**16}
+"""A rounding step of what payloads are made of that merge, by float32's; sums of int8 are exact."""
 
 
 def _momentum(trial: Trial) -> float:
@@ -70,11 +72,12 @@ def mass(trial: Trial) -> str:
     for case in trial.each(cases(trial.codec, some_units(trial.codec), ("normal", "sparse", "heavy-tailed"))):
         for world in _worlds(trial, case, (3,)):
             worst = max(worst, _conserved(world, case))
-    return f"N * outputs + what is kept = inputs over {_STEPS} steps, within {worst:.2g} of float32's rounding steps"
+    element = trial.codec.info.merged_element.replace("int8", "float32")
+    return f"N * outputs + what is kept = inputs over {_STEPS} steps, within {worst:.2g} of {element}'s rounding steps"
 
 
 def _conserved(world: World, case: Case) -> float:
-    """The largest difference, in units of the float32 rounding of all that was added up."""
+    """The largest difference, in units of the rounding of all that was added up: by float32, or by what is merged."""
     given, got = np.zeros(case.size), np.zeros(case.size)
     magnitude = np.zeros(case.size)
     for step in range(_STEPS):
@@ -84,12 +87,12 @@ def _conserved(world: World, case: Case) -> float:
         given += np.sum(gradients, 0, np.float64)
         got += world.size * outputs[0].astype(np.float64)
         magnitude += np.abs(gradients).sum(0) + np.abs(kept).sum(0) + world.size * np.abs(outputs[0])
-    if (
-        world.codec.info.merges_payloads
-    ):  # factors are averaged, so an element rounds with all that its products are made of
+    info = world.codec.info
+    if info.merges_payloads:  # factors are averaged, so an element rounds with all that its products are made of
         magnitude[:] = magnitude.max(initial=0.0)
     left = np.sum(kept, 0)
-    steps = np.abs(got + left - given) / (np.spacing(magnitude.astype(np.float32)) + 1e-300)
+    rounding = np.spacing(magnitude.astype(np.float32)) * _COARSER[info.merged_element]
+    steps = np.abs(got + left - given) / (rounding + 1e-300)
     if not steps.max() <= _ROUNDING:
         i = int(np.argmax(~(steps <= _ROUNDING)))
         raise Broken(

@@ -15,6 +15,8 @@ CodecPointer make_fp16(Spec& spec);
 CodecPointer make_bf16(Spec& spec);
 /// For results of which most elements are zero (workflow.hpp).
 CodecPointer make_nonzeros(Spec& spec);
+/// For elements of payloads that merge (workflow.hpp).
+CodecPointer make_parts(Spec& spec);
 /// For steps in which a gradient is not synchronised (plan.hpp).
 CodecPointer make_hold(Spec& spec);
 

@@ -71,7 +71,7 @@ class Generated : public Base, private cuda::DeviceCode {
     std::ranges::copy(instance_.parameters, units.parameters);
     return units;
   }
-  Merge merge(int round) const final { return info_.rounds[static_cast<std::size_t>(round)].merge; }
+  Round round(int number) const final { return info_.rounds[static_cast<std::size_t>(number)]; }
 
  protected:
   Instance instance_;

@@ -8,8 +8,8 @@
 #include "codec/cpu/generated.hpp"
 #include "codec/cpu/unit_scratch.hpp"
 
-/// Payloads of float32 that are reduced without being decoded, over the whole gradient, in one round or several: what a
-/// round's payloads become is what the next one begins with.
+/// Payloads that are merged without being decoded, over the whole gradient, in one round or several: what a round's
+/// payloads become is what the next one begins with.
 namespace casync::codec {
 namespace {
 
@@ -52,11 +52,11 @@ class Rounds final : public Generated<Codec> {
     return instance_.kernels().bound(instance_.facts(shape), round);
   }
 
-  const float* received(const Segment& segment) const {
+  const std::byte* received(const Segment& segment) const {
     if (segment.round == 0) return nullptr;
     const std::size_t expected = bound(segment.shape, segment.dtype, segment.range, segment.round - 1);
     if (segment.previous.size() != expected) throw_corrupt(info_, segment, segment.previous.size(), expected);
-    return reinterpret_cast<const float*>(segment.previous.data());
+    return segment.previous.data();
   }
 
   void encode(Segment& segment) const {
@@ -85,49 +85,46 @@ class Rounds final : public Generated<Codec> {
     segment.payload_bytes = static_cast<std::size_t>(encoded.bytes);
     segment.nonfinite = encoded.nonfinite;
     const bool last = segment.round + std::size_t{1} == info_.rounds.size();
-    if (segment.residual == nullptr || !last || encoded.nonfinite || !finite(segment.previous)) return;
-    Facts alone = facts;
-    alone.world = 1;
-    decode(segment, alone, segment.payload.first(segment.payload_bytes), segment.residual, Into::lose,
+    if (segment.residual == nullptr || encoded.settled || !last || encoded.nonfinite || !finite_before(segment)) return;
+    decode(segment, facts, segment.payload.first(segment.payload_bytes), segment.residual, Into::lose,
            {.accumulated = values});
   }
 
-  /// The payloads reduced in order: into a payload, or decoded.
+  /// The payloads merged in order: into a payload, or decoded.
   void reduce(Segment& segment) const {
-    const auto count = segment.sources[0].bytes / sizeof(float);
-    static thread_local std::vector<float> reduced;
-    reduced.resize(count);
-    const Merge merge = info_.rounds[segment.round].merge;
-    for (std::size_t s = 0; s < segment.sources.size(); ++s) {
-      const Source& source = segment.sources[s];
-      CASYNC_CHECK(!source.raw && source.bytes == count * sizeof(float), info_.spec, ": payloads of one length");
-      const auto* const from = static_cast<const float*>(source.data);
-      if (merge == Merge::max && s > 0)
-        for (std::size_t i = 0; i < count; ++i) reduced[i] = larger(reduced[i], from[i]);
-      else
-        kernels().load_raw[0](from, 1.0F, s == 0 ? nullptr : reduced.data(), reduced.data(),
-                              static_cast<std::int64_t>(count));
+    const std::size_t bytes = segment.sources[0].bytes;
+    static thread_local std::vector<Source> payloads;
+    payloads.clear();
+    for (const Source& source : segment.sources) {
+      CASYNC_CHECK(!source.raw && source.bytes == bytes, info_.spec, ": payloads of one length");
+      payloads.push_back({source.data, bytes, true});
     }
-    if (merge == Merge::mean && segment.sources.size() > 1) {
-      const auto contributions = static_cast<float>(segment.sources.size());
-      for (float& value : reduced) value /= contributions;
-    }
-    const auto bytes = std::as_bytes(std::span(reduced));
-    segment.nonfinite = !finite(bytes);
+    static thread_local std::vector<std::byte> merged;
+    merged.resize(bytes);
+    const Round& round = info_.rounds[segment.round];
+    const auto elements = static_cast<std::int64_t>(bytes / size_of(round.element));
+    const auto contributions = static_cast<float>(round.merge == Merge::mean ? payloads.size() : 1);
+    Segment merge{.shape = {elements, 1}, .dtype = round.element, .range = {0, elements}, .sources = payloads};
+    merge.op = op_of(round.merge);
+    merge.mid = 1.0F / contributions;
+    merge.raw_out = merged.data();
+    parts_->run({&merge, 1});
+    segment.nonfinite = merge.nonfinite;
     if (!segment.payload.empty()) {
-      std::ranges::copy(bytes, segment.payload.begin());
-      segment.payload_bytes = bytes.size();
+      std::ranges::copy(merged, segment.payload.begin());
+      segment.payload_bytes = bytes;
     }
-    if (segment.raw_out != nullptr) deliver(segment, bytes);
+    if (segment.raw_out != nullptr) deliver(segment, merged);
   }
 
   void deliver(Segment& segment, std::span<const std::byte> payload) const {
     UnitScratch& scratch = UnitScratch::of_thread();
-    const Facts facts = facts_of(instance_, segment);
+    Facts facts = facts_of(instance_, segment);
+    facts.merged = facts.world;
     const bool in_place = segment.dtype == DType::float32 && segment.mid == 1.0F && segment.post == 1.0F;
     float* const values = in_place ? static_cast<float*>(segment.raw_out) : scratch.values_for(facts.n);
     decode(segment, facts, payload, values, Into::set,
-           {.keep = finite(payload) && finite(segment.previous), .nonfinite = &segment.nonfinite});
+           {.keep = !segment.nonfinite && finite_before(segment), .nonfinite = &segment.nonfinite});
     if (in_place) return;
     const auto store = kernels().store_raw[static_cast<std::size_t>(segment.dtype)];
     segment.nonfinite |= store(values, segment.mid, segment.post, segment.raw_out, facts.n, false);
@@ -147,20 +144,34 @@ class Rounds final : public Generated<Codec> {
       throw_corrupt(info_, segment, payload.size(), static_cast<std::size_t>(std::max<std::int64_t>(used, 0)));
   }
 
-  /// NaN wins, so that no rank's is lost.
-  static float larger(float a, float b) { return b > a || b != b ? b : a; }
+  /// What was received of the round before.
+  bool finite_before(const Segment& segment) const {
+    if (segment.round == 0) return true;
+    switch (info_.rounds[segment.round - std::size_t{1}].element) {
+      case DType::float16:
+        return finite<std::uint16_t, 0x7c00>(segment.previous);
+      case DType::bfloat16:
+        return finite<std::uint16_t, 0x7f80>(segment.previous);
+      case DType::int8:
+        return true;
+      default:
+        return finite<std::uint32_t, 0x7f800000>(segment.previous);
+    }
+  }
 
   /// The largest exponent, of bits as integers: that is done with whole vectors, unlike to look whether to go on.
+  template <typename Bits, Bits kInfinity>
   static bool finite(std::span<const std::byte> floats) {
-    constexpr std::int32_t kInfinity = 0x7f800000;
-    std::int32_t largest = 0;
-    for (std::size_t at = 0; at + sizeof largest <= floats.size(); at += sizeof largest) {
-      std::int32_t bits = 0;
+    Bits largest = 0;
+    for (std::size_t at = 0; at + sizeof(Bits) <= floats.size(); at += sizeof(Bits)) {
+      Bits bits = 0;
       std::memcpy(&bits, floats.data() + at, sizeof bits);
-      largest = std::max(largest, bits & kInfinity);
+      largest = std::max(largest, static_cast<Bits>(bits & kInfinity));
     }
     return largest < kInfinity;
   }
+
+  std::shared_ptr<const Codec> parts_ = make_codec("parts");
 };
 
 }  // namespace

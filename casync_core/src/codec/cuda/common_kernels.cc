@@ -27,10 +27,10 @@ CommonKernels::CommonKernels(const casync::cuda::Device& device, const std::stri
     load_[dtype] = module_.function(kLoadRaw[dtype].name);
     store_[dtype] = module_.function(kStoreRaw[dtype].name);
   }
-  for (std::size_t dtype = 0; dtype < merge_.size(); ++dtype) {
+  for (std::size_t dtype = 0; dtype < divide_.size(); ++dtype)
     divide_[dtype] = module_.function(kDivideRaw[dtype].name);
-    merge_[dtype] = module_.function(kMergeRaw[dtype].name);
-  }
+  for (std::size_t dtype = 0; dtype < merge_.size(); ++dtype)
+    if (kMergeRaw[dtype].name != nullptr) merge_[dtype] = module_.function(kMergeRaw[dtype].name);
   most_blocks_ = std::max(1, casync::cuda::most_blocks(device, load_[0], kThreads));
 }
 

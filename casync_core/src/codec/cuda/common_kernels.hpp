@@ -26,7 +26,7 @@ class CommonKernels {
   void store(DType dtype, const std::vector<RawStore>& stores, Launches& launches) const;
   /// Not of float64, which no payload is made of.
   void divide(DType dtype, const std::vector<RawStore>& stores, Launches& launches) const;
-  /// The sources of one gradient, any number of them; `to` says what becomes of them.
+  /// The sources of one gradient, any number of them; `to` says what becomes of them. Sums of int8 saturate.
   void merge(DType dtype, std::span<const RawSource> sources, RawMerge to, Launches& launches) const;
   void look(const std::vector<LookBatch>& looks, Launches& launches) const;
   void report(const std::vector<EncodedBatch>& reports, Launches& launches) const;
@@ -40,8 +40,8 @@ class CommonKernels {
            Launches& launches) const;
 
   casync::cuda::Module module_;
-  std::array<casync::cuda::Function, 4> load_{}, store_{};  // by DType
-  std::array<casync::cuda::Function, 3> divide_{}, merge_{};
+  std::array<casync::cuda::Function, std::size(kLoadRaw)> load_{}, store_{}, merge_{};  // by DType
+  std::array<casync::cuda::Function, std::size(kDivideRaw)> divide_{};
   casync::cuda::Function look_, encoded_, decoded_, copy_;
   std::int64_t most_blocks_ = 1;
 };

@@ -23,8 +23,7 @@ class DeviceCode {
   virtual std::vector<std::int64_t> begins(const Shape& shape, const Range& range) const = 0;
   /// Room for the payload of a unit of `elements`, in bytes.
   virtual std::int64_t slot_bytes(const Shape& shape, std::int64_t elements, int round) const = 0;
-  /// How a round's payloads become one without being decoded.
-  virtual Merge merge(int round) const = 0;
+  virtual Round round(int number) const = 0;
 };
 
 }  // namespace casync::codec::cuda

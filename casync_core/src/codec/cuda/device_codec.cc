@@ -69,8 +69,8 @@ class DeviceCodec::Group {
 
   Launches prepare() {
     divide_units();
-    if (const Merge how = of_.code_.merge(form_.round); how != Merge::none && !form_.sources[0].raw) {
-      reduce(how, members_[0]);
+    if (const Round round = of_.code_.round(form_.round); round.merge != Merge::none && !form_.sources[0].raw) {
+      reduce(round, members_[0]);
       return std::move(launches_);
     }
     const bool encodes = !form_.payload.empty();
@@ -118,7 +118,7 @@ class DeviceCodec::Group {
 
     std::int64_t n() const { return segment.range.size(); }
     float* out() const { return static_cast<float*>(segment.raw_out); }  ///< of float32
-    const float* received() const { return reinterpret_cast<const float*>(segment.previous.data()); }
+    const std::byte* received() const { return segment.previous.data(); }
   };
 
   template <typename T>
@@ -201,10 +201,10 @@ class DeviceCodec::Group {
     }
   }
 
-  /// Payloads of floats become one, which goes on or is decoded. Nothing is kept of one that is not finite.
-  void reduce(Merge how, Member& of) {
+  /// Payloads become one, which goes on or is decoded. Nothing is kept of one that is not finite.
+  void reduce(const Round& round, Member& of) {
     const std::size_t bytes = form_.sources[0].bytes;
-    const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
+    const auto count = static_cast<std::int64_t>(bytes / size_of(round.element));
     fetch_payloads();
     std::vector<RawSource> payloads;
     for (std::size_t i = 0; i < form_.sources.size(); ++i) {
@@ -214,28 +214,38 @@ class DeviceCodec::Group {
     }
     auto* const one = take<float>(count);
     std::int32_t* const nonfinite = &of.report->nonfinite;
-    const RawMerge merge{.largest = how == Merge::max, .out = one, .n = count, .nonfinite = nonfinite};
-    common_.merge(DType::float32, payloads, merge, launches_);
+    const RawMerge merge{.largest = round.merge == Merge::max, .out = one, .n = count, .nonfinite = nonfinite};
+    common_.merge(round.element, payloads, merge, launches_);
     const auto ranks = static_cast<float>(payloads.size());
-    if (how == Merge::mean && payloads.size() > 1)
+    if (round.merge == Merge::mean && payloads.size() > 1)
       common_.divide(DType::float32, {{one, ranks, 1.0F, one, count, nonfinite}}, launches_);
+    auto* merged = reinterpret_cast<std::byte*>(one);
+    if (round.element != DType::float32) {
+      merged = take<std::byte>(static_cast<std::int64_t>(bytes));
+      common_.store(round.element, {{one, 1.0F, 1.0F, merged, count, nonfinite}}, launches_);
+    }
     if (!form_.payload.empty()) {
-      const CopyBatch copy{.from = reinterpret_cast<const std::byte*>(one),
-                           .to = form_.payload.data(),
-                           .bytes = static_cast<std::int64_t>(bytes)};
+      const CopyBatch copy{.from = merged, .to = form_.payload.data(), .bytes = static_cast<std::int64_t>(bytes)};
       common_.carry({copy}, false, launches_);
       of.report->payload_bytes = copy.bytes;
     }
     if (form_.raw_out == nullptr) return;
     auto* const lost = take<SegmentReport>(1);
     launches_.zero(reinterpret_cast<std::byte*>(lost), sizeof *lost);
-    const auto previous = static_cast<std::int64_t>(form_.previous.size() / sizeof(float));
-    common_.look({{one, count, lost}}, launches_);
-    if (previous > 0) common_.look({{of.received(), previous, lost}}, launches_);
+    common_.load(round.element, {{merged, 1.0F, nullptr, one, count, &lost->nonfinite}}, launches_);
+    if (form_.round > 0) {
+      const DType element = of_.code_.round(form_.round - 1).element;
+      const auto previous = static_cast<std::int64_t>(form_.previous.size() / size_of(element));
+      const RawLoad look{
+          .src = of.received(), .out = take<float>(previous), .n = previous, .nonfinite = &lost->nonfinite};
+      common_.load(element, {look}, launches_);
+    }
     float* const to = is_single(form_) && form_.mid == 1.0F && form_.post == 1.0F ? of.out() : take<float>(of.n());
     of.values = to;
-    decode({{.units = of.units,
-             .payload = reinterpret_cast<const std::byte*>(one),
+    Units units = of.units;
+    units.facts.merged = units.facts.world;
+    decode({{.units = units,
+             .payload = merged,
              .received = of.received(),
              .out = to,
              .keep = true,
@@ -495,7 +505,7 @@ std::vector<std::vector<DeviceJob>> DeviceCodec::groups(std::span<const DeviceJo
   for (const DeviceJob& job : jobs) {
     const std::int64_t elements = job.segment->range.size();
     if (elements == 0) continue;
-    if (code_.merge(job.segment->round) != Merge::none && !job.segment->sources[0].raw) {
+    if (code_.round(job.segment->round).merge != Merge::none && !job.segment->sources[0].raw) {
       groups.push_back({job});
       continue;
     }

@@ -53,23 +53,25 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
   return factors;
 }
 
-/// The segment is one over the float32 of a payload. Where a slot has them all, the task's are some of them.
+/// The segment is one over the elements of a payload. Where a slot has them all, the task's are some of them.
 void take_part(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t instance, const Task& task) {
+  const Round& round = graph.codec->info().rounds[task.round];
+  const std::size_t element = size_of(round.element);
   const auto place_of = [&](Buffer buffer) {
     const bool has_all = graph.workflow.slots[buffer.slot].form == Form::payload;
     return memory.address(instance, task.partition, buffer) +
-           (has_all ? static_cast<std::size_t>(task.floats.begin) * sizeof(float) : 0);
+           (has_all ? static_cast<std::size_t>(task.elements.begin) * element : 0);
   };
   for (std::size_t s = 0; s < job.sources.size(); ++s) {
     job.sources[s] = {place_of(graph.workflow.sources[task.first_source + s]),
-                      static_cast<std::size_t>(task.floats.size()) * sizeof(float), true};
+                      static_cast<std::size_t>(task.elements.size()) * element, true};
   }
   Segment& segment = job.segment;
-  segment.shape = {task.floats.end, 1};
-  segment.dtype = DType::float32;
-  segment.range = task.floats;
+  segment.shape = {task.elements.end, 1};
+  segment.dtype = round.element;
+  segment.range = task.elements;
   segment.round = 0;
-  if (graph.codec->info().rounds[task.round].merge == Merge::max) segment.op = ReduceOp::max;
+  segment.op = op_of(round.merge);
   segment.raw_out = place_of(task.write_to);
 }
 

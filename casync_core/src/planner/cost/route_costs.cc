@@ -104,7 +104,11 @@ RouteCounts::RouteCounts(const Route& route, const CodecInfo& codec, std::span<c
       if (!computes(task)) continue;
       Call call{facts.layer, task.partition, m, 0, 0, 0, facts.leads_to_send};
       if (task.form != Form::payload) {  // elements are added up or copied
-        const double part = task.form == Form::part ? static_cast<double>(task.floats.size() * 4) / unit / rounds : 1;
+        double part = 1;
+        if (task.form == Form::part) {
+          const std::size_t element = size_of(codec.rounds[task.round].element);
+          part = static_cast<double>(task.elements.size()) * static_cast<double>(element) / unit / rounds;
+        }
         call.merges = part * std::max(1U, task.source_count - 1);
         calls_.push_back(call);
         continue;

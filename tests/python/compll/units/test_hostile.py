@@ -16,7 +16,7 @@ from casync.compll.library import library_files
 from support.quantisers import library_quantisers
 
 OWN = sorted(path.stem for path in (Path(__file__).parents[3] / "compll" / "units").glob("*.cll"))
-NAMES = sorted({*library_files(), *OWN} - library_quantisers() - {"powersgd"})
+NAMES = sorted({*library_files(), *OWN} - library_quantisers() - {"powersgd", "topkc", "thc"})
 F = np.float32
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(180)]
 

@@ -16,7 +16,7 @@ from casync.compll.types import Array
 from support.quantisers import library_quantisers
 
 OWN = sorted(path.stem for path in (Path(__file__).parents[3] / "compll" / "units").glob("*.cll"))
-NAMES = sorted({*library_files(), *OWN} - {"powersgd"})
+NAMES = sorted({*library_files(), *OWN} - {"powersgd", "topkc", "thc"})
 LONG = sorted({*NAMES} - library_quantisers())  # these know the size of their payloads
 F = np.float32
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"), pytest.mark.timeout(180)]

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "codec/cpu/kernels/coded.hpp"
+#include "codec/cpu/kernels/half.hpp"
 #include "codec/cpu/kernels/lanes.hpp"
 
 /// Arrays as generated code reads and writes them: sixteen elements from `i` on, of which the first `count` are there.
@@ -19,6 +20,12 @@ struct Packed {
 template <int kBits>
 struct PackedSource {
   const std::byte* bytes = nullptr;
+};
+
+/// A 16-bit float in memory. In lanes it is a float32.
+template <typename Format>
+struct Narrow {
+  std::uint16_t bits;
 };
 
 CASYNC_INLINE bool is_whole(std::int64_t count) { return count == 16; }
@@ -51,6 +58,12 @@ CASYNC_INLINE I32x16 elements(const std::uint8_t* from, std::int64_t i, std::int
 CASYNC_INLINE I32x16 elements(const std::int8_t* from, std::int64_t i, std::int64_t count) {
   const I32x16 sign = lanes(0x80);
   return subtract(bit_xor(elements(reinterpret_cast<const std::uint8_t*>(from), i, count), sign), sign);
+}
+template <typename Format>
+CASYNC_INLINE F32x16 elements(const Narrow<Format>* from, std::int64_t i, std::int64_t count) {
+  std::uint16_t sixteen[16]{};
+  __builtin_memcpy(sixteen, from + i, is_whole(count) ? 32 : static_cast<std::size_t>(count) * 2);
+  return Format::read(sixteen);
 }
 /// Of chunks whose length is no multiple of eight, sixteen elements may begin inside of a byte, `shift` bits behind its
 /// lowest: `bits` of them there. What precedes them in the byte stays, what follows becomes zero.
@@ -111,6 +124,12 @@ CASYNC_INLINE void put(std::uint8_t* to, std::int64_t i, std::int64_t count, con
 CASYNC_INLINE void put(std::int8_t* to, std::int64_t i, std::int64_t count, const I32x16& a) {
   put(reinterpret_cast<std::uint8_t*>(to), i, count, a);
 }
+template <typename Format>
+CASYNC_INLINE void put(Narrow<Format>* to, std::int64_t i, std::int64_t count, const F32x16& a) {
+  std::uint16_t sixteen[16];
+  Format::write(sixteen, a);
+  __builtin_memcpy(to + i, sixteen, is_whole(count) ? 32 : static_cast<std::size_t>(count) * 2);
+}
 template <int kBits>
 CASYNC_INLINE void put(Packed<kBits> to, std::int64_t i, std::int64_t count, const I32x16& a) {
   static_assert(kBits > 1);  // of a bit, a mask
@@ -149,6 +168,13 @@ CASYNC_INLINE std::int32_t pick(const std::uint16_t* from, std::int32_t at) {
   return value;
 }
 CASYNC_INLINE std::int32_t pick(const std::uint8_t* from, std::int32_t at) { return from[at]; }
+CASYNC_INLINE std::int32_t pick(const std::int8_t* from, std::int32_t at) { return from[at]; }
+template <typename Format>
+CASYNC_INLINE float pick(const Narrow<Format>* from, std::int32_t at) {
+  float value[16];
+  store(value, elements(from, at, 1));
+  return value[0];
+}
 template <int kBits>
 CASYNC_INLINE auto pick(PackedSource<kBits> from, std::int32_t at) {
   const std::int32_t code = code_at<kBits>(from.bytes, at);
@@ -185,6 +211,13 @@ CASYNC_INLINE auto pick(Source from, const I32x16& at, std::int64_t size) {
   }
 }
 
+/// The elements from `at` on, of which there are `size`; those outside are zero.
+template <typename Source>
+CASYNC_INLINE auto neighbours(Source from, std::int64_t at, std::int64_t count, std::int64_t size) {
+  if (count > size - at) count = size - at;
+  return at < 0 || count <= 0 ? decltype(elements(from, at, count)){} : elements(from, at, count);
+}
+
 /// Into the second-level cache, what lies at sixteen places that are far apart, for a block of them at once: where each
 /// place is waited for when it is read, a processor has too few on their way.
 template <typename T>
@@ -204,6 +237,20 @@ CASYNC_INLINE bool scatter(const I32x16& at, const F32x16& a, std::int64_t count
   for (std::int64_t lane = 0; lane < count; ++lane) {
     if (index[lane] < 0 || index[lane] >= size) return false;
     into(index[lane], values[lane]);
+  }
+  return true;
+}
+/// The same, but what belongs behind the end goes nowhere.
+template <typename Into>
+CASYNC_INLINE bool scatter_inside(const I32x16& at, const F32x16& a, std::int64_t count, std::int64_t size,
+                                  const Into& into) {
+  std::int32_t index[16];
+  float values[16];
+  __builtin_memcpy(index, &at, sizeof index);
+  __builtin_memcpy(values, &a, sizeof values);
+  for (std::int64_t lane = 0; lane < count; ++lane) {
+    if (index[lane] < 0) return false;
+    if (index[lane] < size) into(index[lane], values[lane]);
   }
   return true;
 }

@@ -29,6 +29,14 @@ CASYNC_INLINE F32x16 gradient_at(const UnitJob& job, const I32x16& at) {
   return value * splat(job.mid);
 }
 
+/// The unit's elements from `at` on; those outside are zero.
+template <bool kFeedback>
+CASYNC_INLINE F32x16 gradient_neighbours(const UnitJob& job, std::int64_t at, std::int64_t count) {
+  F32x16 value = neighbours(job.accumulated, at, count, job.facts.n);
+  if constexpr (kFeedback) value = value + neighbours(static_cast<const float*>(job.residual), at, count, job.facts.n);
+  return value * splat(job.mid);
+}
+
 template <bool kFeedback>
 CASYNC_INLINE void fetch_gradient(const UnitJob& job, const I32x16& at) {
   fetch(job.accumulated, at);
@@ -169,6 +177,22 @@ CASYNC_INLINE float deliver_one(const DecodeJob& job, std::int32_t at, float val
     job.out[at] -= value / job.divisor;
   return job.out[at];
 }
+/// Elements one behind the other, all others being zero. What belongs behind the unit's end goes nowhere; false if they
+/// begin before it.
+template <Into kInto>
+CASYNC_INLINE bool deliver_neighbours(const DecodeJob& job, std::int64_t at, std::int64_t count, const F32x16& value,
+                                      Finiteness& check) {
+  if (at < 0) return false;
+  if (count > job.facts.n - at) count = job.facts.n - at;
+  if (count <= 0) return true;
+  F32x16 result = value;
+  if constexpr (kInto == Into::add) result = elements(static_cast<const float*>(job.out), at, count) + value;
+  if constexpr (kInto == Into::subtract || kInto == Into::lose)
+    result = elements(static_cast<const float*>(job.out), at, count) - unscaled(value, job.divisor);
+  check.see(result);
+  put(job.out, at, count, result);
+  return true;
+}
 /// That something delivered is not finite.
 inline void report(const DecodeJob& job) {
   if (job.nonfinite != nullptr) *job.nonfinite = true;
@@ -194,17 +218,34 @@ void deliver_nan(const DecodeJob& job) {
 // --- single random numbers
 
 /// Draw `site` of the file as a number below `limit`, for the unit's first element.
-CASYNC_INLINE std::int32_t draw_below(RandomKey key, std::uint32_t site, std::int32_t limit) {
-  key.stream += site << 20;
-  return static_cast<std::int32_t>((std::int64_t{limit} * draw_one(key, key.coordinate)) >> 16);
+CASYNC_INLINE std::int32_t draw_below(const RandomKey& key, std::uint32_t site, std::int32_t limit) {
+  return static_cast<std::int32_t>((std::int64_t{limit} * draw_one(key_of(key, site, false), key.coordinate)) >> 16);
 }
 /// Draw `site` in (0, 1), the same on every rank.
-CASYNC_INLINE float shared_draw(RandomKey key, std::uint32_t site, std::int64_t element) {
-  key.stream = 0xfffffU + (site << 20);
-  key.round = 0;
-  const std::int32_t r = draw_one(key, static_cast<std::uint64_t>(element));
+CASYNC_INLINE float shared_draw(const RandomKey& key, std::uint32_t site, std::int64_t element) {
+  const std::int32_t r = draw_one(key_of(key, site, true), static_cast<std::uint64_t>(element));
   return (static_cast<float>(r) + 0.5F) / 65536.0F;
 }
+
+// --- 16-bit floats
+
+CASYNC_INLINE F32x16 to_half(const F32x16& a) {
+  std::uint16_t narrow[16];
+  Float16::write(narrow, a);
+  return Float16::read(narrow);
+}
+CASYNC_INLINE F32x16 to_bfloat16(const F32x16& a) {
+  std::uint16_t narrow[16];
+  BFloat16::write(narrow, a);
+  return BFloat16::read(narrow);
+}
+CASYNC_INLINE float first_of(const F32x16& a) {
+  float values[16];
+  store(values, a);
+  return values[0];
+}
+CASYNC_INLINE float to_half(float a) { return first_of(to_half(lanes(a))); }
+CASYNC_INLINE float to_bfloat16(float a) { return first_of(to_bfloat16(lanes(a))); }
 
 // --- reductions of integers
 

@@ -33,7 +33,7 @@ struct EncodeBatch {
   const float* accumulated = nullptr;
   float* residual = nullptr;
   float mid = 1.0F;
-  const float* received = nullptr;
+  const std::byte* received = nullptr;
   std::byte* slots = nullptr;        ///< a payload for each unit
   const std::int64_t* at = nullptr;  ///< where each begins, and the end of the last; null: each at so many bytes:
   std::int64_t slot_bytes = 0;
@@ -57,7 +57,7 @@ struct DecodeBatch {
   Into into = Into::set;
   const std::byte* payload = nullptr;
   const std::int64_t* at = nullptr;  ///< where in it each unit's begins, and the end of the last
-  const float* received = nullptr;
+  const std::byte* received = nullptr;
   float* out = nullptr;
   const float* accumulated = nullptr;  ///< where D is taken off
   float divisor = 1.0F;

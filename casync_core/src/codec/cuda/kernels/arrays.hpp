@@ -1,6 +1,6 @@
 #pragma once
 
-#include "codec/cuda/kernels/lanes.hpp"
+#include "codec/cuda/kernels/half.hpp"
 
 /// Arrays as generated code reads and writes them, one element at a time. In scratch memory and states they are plain
 /// pointers; in a payload nothing is aligned, so elements are moved byte by byte there, and those of 1, 2 or 4 bits are
@@ -51,6 +51,14 @@ template <typename T>
 CASYNC_DEVICE std::int32_t at(StoredSource<T> from, std::int64_t i) {
   return static_cast<std::int32_t>(load<T>(from.bytes + static_cast<std::int64_t>(sizeof(T)) * i));
 }
+template <typename Format>
+CASYNC_DEVICE float at(const Narrow<Format>* from, std::int64_t i) {
+  return Format::read(from[i].bits);
+}
+template <typename Format>
+CASYNC_DEVICE float at(StoredSource<Narrow<Format>> from, std::int64_t i) {
+  return Format::read(load<std::uint16_t>(from.bytes + 2 * i));
+}
 template <int kBits>
 CASYNC_DEVICE auto at(PackedSource<kBits> from, std::int64_t i) {
   const auto byte = static_cast<unsigned>(from.bytes[i * kBits / 8]);
@@ -68,6 +76,11 @@ CASYNC_DEVICE void put(T* to, std::int64_t i, Value value) {
 template <typename T, typename Value>
 CASYNC_DEVICE void put(Stored<T> to, std::int64_t i, Value value) {
   store(to.bytes + static_cast<std::int64_t>(sizeof(T)) * i, static_cast<T>(value));
+}
+
+template <typename Format>
+CASYNC_DEVICE void put(Stored<Narrow<Format>> to, std::int64_t i, float value) {
+  store(to.bytes + 2 * i, Format::write(value));
 }
 
 /// False if there is no such place.

@@ -38,11 +38,19 @@ CASYNC_DEVICE std::int32_t draw_at(RandomKey key, std::uint32_t site, std::int64
 CASYNC_DEVICE std::int32_t draw_below(const RandomKey& key, std::uint32_t site, std::int32_t limit) {
   return static_cast<std::int32_t>((std::int64_t{limit} * draw_at(key, site, 0)) >> 16);
 }
-/// Draw `site` in (0, 1), the same on every rank.
-CASYNC_DEVICE float shared_draw(RandomKey key, std::uint32_t site, std::uint64_t coordinate) {
+/// The same key on every rank, in every round.
+CASYNC_DEVICE RandomKey shared_key(RandomKey key, std::uint32_t site) {
   key.stream = 0xfffffU + (site << 20);
   key.round = 0;
-  return (static_cast<float>(draw_one(key, coordinate)) + 0.5F) / 65536.0F;
+  return key;
+}
+/// Draw `site` for element i of the unit, the same on every rank.
+CASYNC_DEVICE std::int32_t shared_draw_at(const RandomKey& key, std::uint32_t site, std::int64_t i) {
+  return draw_one(shared_key(key, site), key.coordinate + static_cast<std::uint64_t>(i));
+}
+/// Draw `site` in (0, 1), the same on every rank.
+CASYNC_DEVICE float shared_draw(const RandomKey& key, std::uint32_t site, std::uint64_t coordinate) {
+  return (static_cast<float>(draw_one(shared_key(key, site), coordinate)) + 0.5F) / 65536.0F;
 }
 
 }  // namespace casync::codec::cuda

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "codec/cuda/kernels/arrays.hpp"
+#include "codec/cuda/kernels/half.hpp"
 #include "codec/cuda/kernels/raw_arguments.hpp"
 #include "codec/cuda/kernels/team.hpp"
 
@@ -22,46 +23,13 @@ struct Float64 {
   static CASYNC_DEVICE double write(float value) { return static_cast<double>(value); }
 };
 
-/// NaNs are quieted and keep their top bits. The operations are those of codec/cpu/kernels/half.hpp.
-struct Float16 {
-  using Element = std::uint16_t;
-  static constexpr std::int32_t kOverflow = 0x477ff000;  // 65520, half-way to 2^16
-
-  static CASYNC_DEVICE float read(std::uint16_t element) {
-    const std::uint32_t sign = (element & 0x8000U) << 16;
-    const std::uint32_t rest = element & 0x7fffU;
-    std::uint32_t value = (rest << 13) + (112U << 23);
-    // A subnormal is an integer multiple of 2^-24, and the product is exact.
-    if (rest < 0x400U) value = __builtin_bit_cast(std::uint32_t, static_cast<float>(rest) * 0x1p-24F);
-    if (rest >= 0x7c00U) value = (rest << 13) | 0x7f800000U | (rest > 0x7c00U ? 0x400000U : 0U);
-    return __builtin_bit_cast(float, value | sign);
-  }
-  static CASYNC_DEVICE std::uint16_t write(float value) {
-    const auto pattern = __builtin_bit_cast(std::uint32_t, value);
-    const std::uint32_t sign = (pattern >> 16) & 0x8000U;
-    const std::uint32_t rest = pattern & 0x7fffffffU;
-    std::uint32_t element = (rest + 0xfffU + ((rest >> 13) & 1U) - (112U << 23)) >> 13;
-    // Adding 0.5, whose last place is 2^-24, makes the addition round to a multiple of the smallest subnormal.
-    if (rest < 0x38800000U)
-      element = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, rest) + 0.5F) - 0x3f000000U;
-    if (rest >= static_cast<std::uint32_t>(kOverflow)) element = 0x7c00U;
-    if (rest > 0x7f800000U) element = 0x7e00U | ((rest >> 13) & 0x3ffU);
-    return static_cast<std::uint16_t>(element | sign);
-  }
-};
-struct BFloat16 {
-  using Element = std::uint16_t;
-  static constexpr std::int32_t kOverflow = 0x7f7f8000;
-
-  static CASYNC_DEVICE float read(std::uint16_t element) {
-    return __builtin_bit_cast(float, std::uint32_t{element} << 16);
-  }
-  static CASYNC_DEVICE std::uint16_t write(float value) {
-    const auto pattern = __builtin_bit_cast(std::uint32_t, value);
-    const bool nan = (pattern & 0x7fffffffU) > 0x7f800000U;
-    const std::uint32_t rounded = (pattern + 0x7fffU + ((pattern >> 16) & 1U)) >> 16;
-    return static_cast<std::uint16_t>(nan ? (pattern >> 16) | 0x40U : rounded);
-  }
+/// Integers of payloads that merge: a sum stays within -127 and 127 (Merge::saturating).
+struct Int8 {
+  using Element = std::int8_t;
+  static constexpr std::int32_t kOverflow = 0x7f800000;
+  static CASYNC_DEVICE float read(std::int8_t element) { return static_cast<float>(element); }
+  static CASYNC_DEVICE std::int8_t write(float value) { return static_cast<std::int8_t>(to_int(value)); }
+  static CASYNC_DEVICE float held(float sum) { return smaller(larger(sum, -127.0F), 127.0F); }
 };
 
 /// out = value(i) for each element of a piece of n.
@@ -118,7 +86,10 @@ CASYNC_DEVICE void merge_raw(const Team& team, const RawMerge& merge, std::int64
         float sum = of(merge.sources[0], i);
         for (int s = 1; s < merge.count; ++s) {
           const float next = of(merge.sources[s], i);
-          sum = !merge.largest ? sum + next : next > sum || next != next ? next : sum;
+          if constexpr (__is_same(Format, Int8))
+            sum = Int8::held(sum + next);
+          else
+            sum = !merge.largest ? sum + next : next > sum || next != next ? next : sum;
         }
         return sum;
       });
@@ -128,15 +99,18 @@ CASYNC_KERNEL(casync_load_float32, BlockTeam<256>, RawLoad, load_raw<Float32>)
 CASYNC_KERNEL(casync_load_float16, BlockTeam<256>, RawLoad, load_raw<Float16>)
 CASYNC_KERNEL(casync_load_bfloat16, BlockTeam<256>, RawLoad, load_raw<BFloat16>)
 CASYNC_KERNEL(casync_load_float64, BlockTeam<256>, RawLoad, load_raw<Float64>)
+CASYNC_KERNEL(casync_load_int8, BlockTeam<256>, RawLoad, load_raw<Int8>)
 CASYNC_KERNEL(casync_store_float32, BlockTeam<256>, RawStore, store_raw<Float32>)
 CASYNC_KERNEL(casync_store_float16, BlockTeam<256>, RawStore, store_raw<Float16>)
 CASYNC_KERNEL(casync_store_bfloat16, BlockTeam<256>, RawStore, store_raw<BFloat16>)
 CASYNC_KERNEL(casync_store_float64, BlockTeam<256>, RawStore, store_raw<Float64>)
+CASYNC_KERNEL(casync_store_int8, BlockTeam<256>, RawStore, store_raw<Int8>)
 CASYNC_KERNEL(casync_divide_float32, BlockTeam<256>, RawStore, divide_raw<Float32>)
 CASYNC_KERNEL(casync_divide_float16, BlockTeam<256>, RawStore, divide_raw<Float16>)
 CASYNC_KERNEL(casync_divide_bfloat16, BlockTeam<256>, RawStore, divide_raw<BFloat16>)
 CASYNC_KERNEL(casync_merge_float32, BlockTeam<256>, RawMerge, merge_raw<Float32>)
 CASYNC_KERNEL(casync_merge_float16, BlockTeam<256>, RawMerge, merge_raw<Float16>)
 CASYNC_KERNEL(casync_merge_bfloat16, BlockTeam<256>, RawMerge, merge_raw<BFloat16>)
+CASYNC_KERNEL(casync_merge_int8, BlockTeam<256>, RawMerge, merge_raw<Int8>)
 
 }  // namespace casync::codec::cuda

@@ -14,6 +14,13 @@ CASYNC_INLINE I32x16 draw_sixteen(const RandomKey& key, std::uint64_t coordinate
   return draws_at(words, static_cast<int>(coordinate / 16 % 8));
 }
 
+/// The key of draw `site` of a file: the rank's own, or the same on every rank and in every round.
+CASYNC_INLINE RandomKey key_of(RandomKey key, std::uint32_t site, bool shared) {
+  key.stream = (shared ? 0xfffffU : key.stream) + (site << 20);
+  if (shared) key.round = 0;
+  return key;
+}
+
 /// That of one coordinate.
 inline std::int32_t draw_one(const RandomKey& key, std::uint64_t coordinate) {
   const std::uint64_t counter = coordinate / 128 * 16 + coordinate % 16;
@@ -34,6 +41,36 @@ inline std::int32_t draw_one(const RandomKey& key, std::uint64_t coordinate) {
   const std::uint64_t sixteenth = coordinate / 16 % 8;
   return static_cast<std::int32_t>(c[sixteenth / 2] >> (16 * (sixteenth % 2)) & 0xffffU);
 }
+
+/// Draw `site` for the elements of a pass, which takes them in order: 128 of them are made at a time.
+class Draws {
+ public:
+  Draws(const RandomKey& key, std::uint32_t site, bool shared) : key_(key_of(key, site, shared)) {}
+
+  /// For the unit's elements i ... i + 15.
+  CASYNC_INLINE I32x16 at(std::int64_t i) {
+    const std::uint64_t coordinate = key_.coordinate + static_cast<std::uint64_t>(i);
+    if (__builtin_expect(coordinate % 16 != 0, 0)) return across(coordinate);
+    if (coordinate / 128 != block_) {
+      block_ = coordinate / 128;
+      draw(key_, 128 * block_, words_);
+    }
+    return draws_at(words_, static_cast<int>(coordinate / 16 % 8));
+  }
+
+ private:
+  [[gnu::noinline]] I32x16 across(std::uint64_t coordinate) const {
+    std::int32_t sixteen[16];
+    for (std::uint64_t lane = 0; lane < 16; ++lane) sixteen[lane] = draw_one(key_, coordinate + lane);
+    I32x16 out;
+    __builtin_memcpy(&out, sixteen, sizeof sixteen);
+    return out;
+  }
+
+  RandomKey key_;
+  std::uint64_t block_ = ~std::uint64_t{0};
+  U32x16 words_[4];
+};
 
 }  // namespace
 }  // namespace casync::codec::CASYNC_KERNEL_ISA

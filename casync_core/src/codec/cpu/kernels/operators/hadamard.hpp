@@ -14,6 +14,13 @@ CASYNC_INLINE std::int64_t power_of_two(std::int64_t n) {
   return size;
 }
 
+/// Elements of the transforms of n elements in chunks, each with zeros up to a power of two.
+CASYNC_INLINE std::int64_t padded_to_powers_of_two(std::int64_t n, std::int64_t chunk) {
+  if (chunk < 1) return power_of_two(n);
+  const std::int64_t rest = n % chunk;
+  return n / chunk * power_of_two(chunk) + (rest > 0 ? power_of_two(rest) : 0);
+}
+
 /// Sixteen neighbours: elements 1, 2, 4 and 8 apart.
 CASYNC_INLINE void transform_sixteen(float* x) {
   using Four = float __attribute__((vector_size(16)));
@@ -87,6 +94,17 @@ inline void hadamard(const float* values, std::int64_t n, float* out) {
   }
   const float root = __builtin_sqrtf(static_cast<float>(size));
   for (std::int64_t i = 0; i < size; ++i) out[i] /= root;
+}
+
+/// Of each chunk, one behind the other; `out` is another array.
+inline void hadamard(const float* values, std::int64_t n, std::int64_t chunk, float* out) {
+  if (chunk < 1) chunk = n;
+  for (std::int64_t begin = 0; begin < n; begin += chunk) {
+    const std::int64_t count = n - begin < chunk ? n - begin : chunk;
+    hadamard(values + begin, count, out);
+    out += power_of_two(count);
+  }
+  if (n == 0) *out = 0;
 }
 
 }  // namespace
