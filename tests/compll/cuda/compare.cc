@@ -266,13 +266,13 @@ class Comparison {
     finite = finite && is_finite(received);
     if (job.residual == nullptr || !finite || encoded.settled) return encoded;
     const DecodeJob sent{.facts = job.facts,
-                   .payload = to,
-                   .payload_end = to + encoded.bytes,
-                   .received = received.data(),
-                   .scratch = job.scratch,
-                   .out = job.residual,
-                   .accumulated = job.accumulated,
-                   .divisor = case_.mid};
+                         .payload = to,
+                         .payload_end = to + encoded.bytes,
+                         .received = received.data(),
+                         .scratch = job.scratch,
+                         .out = job.residual,
+                         .accumulated = job.accumulated,
+                         .divisor = case_.mid};
     cpu_.decode_unit(sent, Into::lose);
     return encoded;
   }
