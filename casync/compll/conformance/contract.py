@@ -59,7 +59,9 @@ class Segment:
 
 
 class Info(Protocol):
-    """A codec's facts about itself. `rounds`: reduce, reencode or gather; `feedback`: none, wrapper or own."""
+    """A codec's facts about itself. `rounds`: reduce, reencode or gather; `feedback`: none, wrapper or own;
+    `feedback_decay`: the factor of the runtime's residual.
+    """
 
     @property
     def spec(self) -> str: ...
@@ -67,6 +69,8 @@ class Info(Protocol):
     def rounds(self) -> list[str]: ...
     @property
     def feedback(self) -> str: ...
+    @property
+    def feedback_decay(self) -> float: ...
     @property
     def identity(self) -> bool: ...
     @property

@@ -65,7 +65,7 @@ struct Round {
 /// Who keeps what encoding lost.
 enum class Feedback : std::uint8_t {
   none,
-  wrapper,  ///< the runtime's residual: x = g + e, e = x - D(x). Contractive codecs only.
+  wrapper,  ///< the runtime's residual: x = g + decay * e, e = x - D(x). Contractive codecs only.
   own,      ///< the codec's state arrays, which encoding writes
 };
 
@@ -86,6 +86,7 @@ struct CodecInfo {
   std::string spec;  ///< canonical text, e.g. "terngrad(bits=2)"; equal text on all ranks means the same codec
   std::vector<Round> rounds;
   Feedback feedback = Feedback::none;
+  float feedback_decay = 1.0F;  ///< of the runtime's residual, in each step that encodes; above 0, at most 1
   bool identity = false;        ///< `none`: the payload is the gradient's own bytes, sent and received in place
   bool whole = false;           ///< encodes the gradient in one piece: its plan has one partition
   bool fixed_size = true;       ///< payload bytes == bound(); otherwise bound() is an upper limit
@@ -141,10 +142,10 @@ struct Segment {
   float post = 1.0F;  ///< factor of what is written to raw_out
   std::span<const std::byte> previous;  ///< aggregated payload of the previous round; empty in round 0
   /// Residual of this rank over the range (float32, at range.begin), or null. In units of the accumulated value:
-  ///   x = accumulated + residual;  y = x * mid;  payload = E(y);  residual = x - D(payload) / mid
-  /// A unit whose x is not finite is encoded so that it decodes to NaN, and its residual stays as it was. With
-  /// several rounds it is read in each and written in the last. An aborted operation gives back residual + D(payload) /
-  /// mid, which is x.
+  ///   x = accumulated + decay * residual;  y = x * mid;  payload = E(y);  residual = x - D(payload) / mid
+  /// `decay` is CodecInfo::feedback_decay, and its product is rounded. A unit whose x is not finite is encoded so that
+  /// it decodes to NaN, and its residual stays as it was. With several rounds it is read in each and written in the
+  /// last. An aborted operation finds x as residual + D(payload) / mid, and gives back what was in it, not decayed.
   float* residual = nullptr;
   /// The arrays of Codec::state, in its order, each from ITS first element on, not the range's; empty if it has none.
   std::span<float* const> state;

@@ -161,6 +161,7 @@ void bind_codec(py::module_& module) {
                                return names;
                              })
       .def_property_readonly("feedback", [](const CodecInfo& info) { return name_in(kFeedbackNames, info.feedback); })
+      .def_readonly("feedback_decay", &CodecInfo::feedback_decay)
       .def_readonly("identity", &CodecInfo::identity)
       .def_readonly("whole", &CodecInfo::whole)
       .def_readonly("fixed_size", &CodecInfo::fixed_size)

@@ -302,7 +302,7 @@ TEST_P(Conformance, BrokenCallsAreInternalErrors) {
 INSTANTIATE_TEST_SUITE_P(Codecs, Conformance,
                          testing::Values("none", "fp16", "bf16", "onebit", "terngrad(bits=2)", "terngrad(bits=4)",
                                          "terngrad(bits=8)", "test_topk(ratio=0.05)", "test_state(gather=0)",
-                                         "test_state(gather=1)"),
+                                         "test_state(gather=1)", "onebit(feedback_decay=0.75)"),
                          [](const auto& parameter) {
                            std::string name = parameter.param;
                            std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });

@@ -48,6 +48,36 @@ TEST(Spec, EveryGeneratedCodecStartsAtAStep) {
   EXPECT_NE(refusal("onebit(start_step=-1)").find("start_step must be at least 0"), std::string::npos);
 }
 
+TEST(Spec, EveryCodecWithTheRuntimesResidualHasADecay) {
+  for (const std::string& name : codec_names()) {
+    const auto plain = make_codec(name);
+    const std::string text = name + "(feedback_decay=0.5)";
+    EXPECT_EQ(plain->info().feedback_decay, 1.0F) << name;
+    if (plain->info().feedback == Feedback::wrapper)
+      EXPECT_EQ(make_codec(text)->info().feedback_decay, 0.5F) << name;
+    else
+      EXPECT_NE(refusal(text).find("no parameter 'feedback_decay'"), std::string::npos) << name;
+  }
+}
+
+TEST(Spec, ADecayIsTextWhereItIsNotTheUsualOne) {
+  EXPECT_EQ(make_codec("onebit(feedback_decay=1)")->info().spec, "onebit");
+  EXPECT_EQ(make_codec("onebit( feedback_decay = 0.95 )")->info().spec, "onebit(feedback_decay=0.95)");
+  EXPECT_EQ(make_codec("onebit(feedback_decay=0.5, start_step=7)")->info().spec,
+            "onebit(start_step=7, feedback_decay=0.5)");
+  EXPECT_EQ(make_codec("topk(feedback_decay=1.0)")->info().spec, make_codec("topk")->info().spec);
+  for (const char* wrong : {"0", "-0.5", "1.01", "nan", "inf", "1e-60"})
+    EXPECT_NE(refusal(detail::concat("onebit(feedback_decay=", wrong, ")")).find("above 0 and at most 1"),
+              std::string::npos)
+        << wrong;
+  EXPECT_NE(refusal("onebit(feedback_decay=fast)").find("feedback_decay=fast"), std::string::npos);
+}
+
+TEST(Spec, WhatDecaysIsComputedByTheHost) {
+  EXPECT_NE(make_codec("onebit(feedback_decay=1)")->device_code(), nullptr);
+  EXPECT_EQ(make_codec("onebit(feedback_decay=0.5)")->device_code(), nullptr);
+}
+
 TEST(Spec, IllegalValuesNameTheLegalOnes) {
   EXPECT_NE(refusal("terngrad(bits=3)").find("bits must be 2, 4 or 8"), std::string::npos);
   EXPECT_NE(refusal("terngrad(bits=two)").find("bits=two"), std::string::npos);

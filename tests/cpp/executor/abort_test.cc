@@ -374,12 +374,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"ps", "test_state(gather=0)"}, Case{"two_level", "test_state(gather=0)"},
                     Case{"ring", "test_state(gather=0)"}, Case{"direct", "test_state(gather=1)"},
                     Case{"ps", "test_lowrank(start=0)"}, Case{"direct", "test_lowrank(start=0)"},
+                    Case{"ps", "onebit(feedback_decay=0.5)"}, Case{"two_level", "onebit(feedback_decay=0.5)"},
+                    Case{"ring", "onebit(feedback_decay=0.5)"}, Case{"direct", "topk(feedback_decay=0.5)"},
+                    Case{"ps", "powersgd(start_step=0, feedback_decay=0.5)"},
+                    Case{"direct", "powersgd(start_step=0, feedback_decay=0.5)"},
                     Case{"ps", "onebit", OpKind::reducescatter}, Case{"ps", "terngrad(bits=2)", OpKind::reducescatter}),
     [](const auto& what) {
       const std::string& codec = what.param.codec;
       const bool scatters = what.param.kind == OpKind::reducescatter;
       return detail::concat(scatters ? name_of(what.param.kind) : std::string_view(what.param.topology), '_',
-                            codec.substr(0, codec.find('(')));
+                            codec.substr(0, codec.find('(')), codec.find("decay") < codec.size() ? "_decay" : "");
     });
 
 }  // namespace

@@ -21,6 +21,7 @@ from support.ranks import LIMITS
 NUMEL = 20_001
 SCALES = [2.0**10, 2.0**10, 2.0**11, 2.0**16, 2.0**15, 2.0**3]
 CODECS = ["onebit", "threelc", "always(graddrop(drop=0.9))", "terngrad(bits=4)", "tbq", "none"]
+CODECS += ["onebit(feedback_decay=0.75)", "always(graddrop(drop=0.9, feedback_decay=0.75))"]
 
 
 class Training:

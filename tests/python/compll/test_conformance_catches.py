@@ -124,15 +124,27 @@ class LongerThanItsBound(Wrapped):
         return None
 
 
+FACTS = ("spec", "rounds", "feedback", "feedback_decay", "identity", "whole", "fixed_size", "prescaled",
+         "merges_payloads", "merged_element", "momentum")  # fmt: skip
+
+
 class OfNoFixedSize(Wrapped):
     spec = "test_topk(ratio=0.05)"
     fails = ("size",)
 
     def __init__(self):
         super().__init__()
-        names = ("spec", "rounds", "feedback", "identity", "whole", "prescaled", "merges_payloads", "merged_element",
-                 "momentum")  # fmt: skip
-        self.info = SimpleNamespace(fixed_size=True, **{name: getattr(self.inner.info, name) for name in names})
+        self.info = SimpleNamespace(**{name: getattr(self.inner.info, name) for name in FACTS} | {"fixed_size": True})
+
+
+class DecayingNothing(Wrapped):
+    fails = ("feedback", "mass")
+
+    def __init__(self):
+        super().__init__()
+        self.info = SimpleNamespace(
+            **{name: getattr(self.inner.info, name) for name in FACTS} | {"feedback_decay": 0.5}
+        )
 
 
 class ResidualOfTheOtherSign(Wrapped):
@@ -248,8 +260,8 @@ class Threshold:
     unit = 512
     poison = -128
     info = SimpleNamespace(
-        spec="threshold", rounds=["gather"], feedback="own", identity=False, whole=False, fixed_size=True,
-        prescaled=False, merges_payloads=False, merged_element="float32", momentum=False,
+        spec="threshold", rounds=["gather"], feedback="own", feedback_decay=1.0, identity=False, whole=False,
+        fixed_size=True, prescaled=False, merges_payloads=False, merged_element="float32", momentum=False,
     )  # fmt: skip
 
     def cut(self, shape, element):

@@ -36,7 +36,7 @@ def _refused(trial: Trial, every: Iterable[Case]) -> str:
 
 
 def _wrapped(trial: Trial, every: Iterable[Case]) -> str:
-    """x = gradient + residual; residual = x - D(payload) / mid."""
+    """x = gradient + decay * residual; residual = x - D(payload) / mid."""
     if not trial.subject.contractive:
         raise Broken("a residual is kept around a codec that does not promise to be contractive")
     mids = (1.0, 0.5, 1 / 3) if len(trial.codec.info.rounds) == 1 else (1.0,)
@@ -51,7 +51,7 @@ def _check_residual(trial: Trial, case: Case, mid: float) -> None:
     assert rank.residual is not None
     rank.residual[:] = case.values(1)
     before = rank.residual.copy()
-    x = case.elements() + before
+    x = case.elements() + np.float32(trial.codec.info.feedback_decay) * before
     decoded = _decoded(trial, rank, case.elements(), case.step, mid) / np.float32(mid)
     want = x - decoded
     now = rank.residual

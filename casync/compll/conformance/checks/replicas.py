@@ -65,7 +65,9 @@ def _same_everywhere(trial: Trial, world: World, outputs: list[np.ndarray], step
 
 
 def mass(trial: Trial) -> str:
-    """Check that what was not delivered is still there: N * sum of outputs + what the ranks keep = sum of inputs."""
+    """Check that what was not delivered is still there: N * sum of outputs + what the ranks keep = sum of inputs, but
+    for what a decay took of what they kept.
+    """
     if World(trial.codec, (64, 64)).ranks[0].pending() is None:
         skip("keeps nothing of what it does not send")
     worst = 0.0
@@ -80,17 +82,19 @@ def _conserved(world: World, case: Case) -> float:
     """The largest difference, in units of the rounding of all that was added up: by float32, or by what is merged."""
     given, got = np.zeros(case.size), np.zeros(case.size)
     magnitude = np.zeros(case.size)
+    fading, left = 1 - float(np.float32(world.info.feedback_decay)), np.zeros(case.size)
     for step in range(_STEPS):
         gradients = _gradients(world, case, step)
+        given -= fading * left
         outputs = world.step(gradients)
         kept = [pending for rank in world.ranks if (pending := rank.pending()) is not None]
         given += np.sum(gradients, 0, np.float64)
         got += world.size * outputs[0].astype(np.float64)
+        left = np.sum(kept, 0)
         magnitude += np.abs(gradients).sum(0) + np.abs(kept).sum(0) + world.size * np.abs(outputs[0])
     info = world.codec.info
     if info.merges_payloads:  # factors are averaged, so an element rounds with all that its products are made of
         magnitude[:] = magnitude.max(initial=0.0)
-    left = np.sum(kept, 0)
     rounding = np.spacing(magnitude.astype(np.float32)) * _COARSER[info.merged_element]
     steps = np.abs(got + left - given) / (rounding + 1e-300)
     if not steps.max() <= _ROUNDING:

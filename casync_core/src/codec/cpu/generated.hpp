@@ -21,6 +21,7 @@ struct Instance {
   std::vector<Parameter> parameters;
   std::size_t choice = 0;
   std::uint32_t start_step = 0;  ///< gradients go uncompressed before it
+  float feedback_decay = 1.0F;
 
   const UnitKernels& kernels() const { return codec.kernels[static_cast<std::size_t>(current_isa())][choice]; }
   /// Of a whole gradient.
@@ -60,7 +61,8 @@ class Generated : public Base, private cuda::DeviceCode {
     facts.step = step_of(sequence);
     return sequence >= instance_.start_step && instance_.kernels().applies(facts);
   }
-  const cuda::DeviceCode* device_code() const final { return this; }
+  /// Device code takes a residual as it is, so the host computes what decays.
+  const cuda::DeviceCode* device_code() const final { return info_.feedback_decay == 1.0F ? this : nullptr; }
 
  private:
   const cuda::DeviceKernels& table() const final { return instance_.codec.device[instance_.choice]; }

@@ -15,6 +15,8 @@ namespace {
 
 /// Every codec has this parameter; a file may have it itself, with a default of its own.
 constexpr std::string_view kStartStep = "start_step";
+/// Every codec with the runtime's residual has this one.
+constexpr std::string_view kFeedbackDecay = "feedback_decay";
 
 /// The shortest text that reads back as the same float32.
 std::string text_of(double value) {
@@ -56,6 +58,14 @@ Parameter take(const GeneratedParameter& parameter, Spec& spec, std::string& can
   return taken;
 }
 
+float take_decay(Spec& spec, std::string& canonical, std::string& known) {
+  const auto decay = static_cast<float>(spec.take_number(kFeedbackDecay, 1));
+  if (!(decay > 0 && decay <= 1)) spec.refuse(detail::concat(kFeedbackDecay, " must be above 0 and at most 1"));
+  if (decay != 1) canonical += detail::concat(canonical.empty() ? "" : ", ", kFeedbackDecay, '=', text_of(decay));
+  known += detail::concat(known.empty() ? "" : ", ", kFeedbackDecay, " (above 0, at most 1)");
+  return decay;
+}
+
 std::int32_t held(std::int64_t value) {
   return static_cast<std::int32_t>(std::min<std::int64_t>(value, std::numeric_limits<std::int32_t>::max()));
 }
@@ -85,6 +95,7 @@ CodecInfo Instance::info() const {
   info.spec = spec;
   info.rounds.assign(codec.rounds.begin(), codec.rounds.end());
   info.feedback = codec.feedback;
+  info.feedback_decay = feedback_decay;
   info.whole = codec.whole;
   info.fixed_size = codec.fixed_size;
   info.momentum = codec.momentum;
@@ -158,6 +169,7 @@ std::shared_ptr<const Codec> make_generated(const GeneratedCodec& codec, Spec& s
     if (start > 0) canonical += detail::concat(canonical.empty() ? "" : ", ", kStartStep, '=', start);
     known += detail::concat(known.empty() ? "" : ", ", kStartStep, " (a whole number)");
   }
+  if (codec.feedback == Feedback::wrapper) instance.feedback_decay = take_decay(spec, canonical, known);
   spec.finish(known);
   if (!canonical.empty()) instance.spec += "(" + canonical + ")";
   const Facts facts = instance.facts({});

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "codec/cpu/block_codec.hpp"
+#include "codec/cpu/decayed.hpp"
 #include "codec/cpu/generated.hpp"
 
 /// A unit's payload is a header of scalars and one code per element.
@@ -27,17 +28,20 @@ class Quantiser final : public Generated<BlockCodec> {
     const auto encode_unit = instance_.kernels().encode;
     UnitJob unit{.facts = facts_of(instance_, job.segment),
                  .accumulated = accumulated,
-                 .residual = residual,
                  .mid = job.segment.mid,
                  .payload = payload};
     bool nonfinite = false;
     for (std::int64_t begin = job.range.begin; begin < job.range.end; begin += unit.facts.n) {
       unit.facts.n = units.end_of(begin) - begin;
       unit.facts.key.coordinate = static_cast<std::uint64_t>(begin);
-      nonfinite |= encode_unit(unit);
+      const Decayed left(info_.feedback_decay, residual, unit.facts.n, UnitScratch::of_thread());
+      unit.residual = left.values();
+      const bool lost = encode_unit(unit);
+      if (!lost) left.leave();
+      nonfinite |= lost;
       unit.payload += units.bytes_of(unit.facts.n);
       unit.accumulated += unit.facts.n;
-      if (residual != nullptr) unit.residual += unit.facts.n;
+      if (residual != nullptr) residual += unit.facts.n;
     }
     return {.bytes = static_cast<std::size_t>(unit.payload - payload), .nonfinite = nonfinite};
   }

@@ -5,6 +5,7 @@
 
 #include "casync/error.hpp"
 #include "codec/cpu/block_codec.hpp"
+#include "codec/cpu/decayed.hpp"
 #include "codec/cpu/generated.hpp"
 #include "codec/cpu/unit_scratch.hpp"
 
@@ -72,9 +73,10 @@ class Rounds final : public Generated<Codec> {
         values = sum;
       }
     }
+    const Decayed residual(info_.feedback_decay, segment.residual, facts.n, scratch);
     const UnitJob job{.facts = facts,
                       .accumulated = values,
-                      .residual = segment.residual,
+                      .residual = residual.values(),
                       .mid = segment.mid,
                       .payload = segment.payload.data(),
                       .payload_end = segment.payload.data() + segment.payload.size(),
@@ -85,9 +87,11 @@ class Rounds final : public Generated<Codec> {
     segment.payload_bytes = static_cast<std::size_t>(encoded.bytes);
     segment.nonfinite = encoded.nonfinite;
     const bool last = segment.round + std::size_t{1} == info_.rounds.size();
-    if (segment.residual == nullptr || encoded.settled || !last || encoded.nonfinite || !finite_before(segment)) return;
-    decode(segment, facts, segment.payload.first(segment.payload_bytes), segment.residual, Into::lose,
-           {.accumulated = values});
+    if (segment.residual == nullptr || !last || encoded.nonfinite || !finite_before(segment)) return;
+    if (!encoded.settled)
+      decode(segment, facts, segment.payload.first(segment.payload_bytes), residual.values(), Into::lose,
+             {.accumulated = values});
+    residual.leave();
   }
 
   /// The payloads merged in order: into a payload, or decoded.

@@ -8,6 +8,7 @@
 
 #include "casync/error.hpp"
 #include "codec/cpu/block_codec.hpp"
+#include "codec/cpu/decayed.hpp"
 #include "codec/cpu/generated.hpp"
 #include "codec/cpu/unit_scratch.hpp"
 
@@ -244,9 +245,10 @@ class Units final : public Generated<Codec> {
     Segment& segment = unit.segment;
     std::byte* const to = segment.payload.data() + segment.payload_bytes;
     const std::int64_t bound = bound_of(segment.shape, unit.facts.n);
+    const Decayed residual(info_.feedback_decay, unit.residual(), unit.facts.n, unit.scratch);
     const UnitJob job{.facts = unit.facts,
                       .accumulated = values,
-                      .residual = unit.residual(),
+                      .residual = residual.values(),
                       .mid = segment.mid,
                       .payload = to,
                       .payload_end = to + bound,
@@ -259,8 +261,9 @@ class Units final : public Generated<Codec> {
     segment.payload_bytes += static_cast<std::size_t>(encoded.bytes);
     segment.nonfinite |= encoded.nonfinite;
     const std::span<const std::byte> written(to, static_cast<std::size_t>(encoded.bytes));
-    if (float* const residual = unit.residual(); residual != nullptr && !encoded.nonfinite && !encoded.settled) {
-      decode(unit, written, residual, Into::lose, false, values);
+    if (residual.values() != nullptr && !encoded.nonfinite) {
+      if (!encoded.settled) decode(unit, written, residual.values(), Into::lose, false, values);
+      residual.leave();
     }
     return {written, encoded.nonfinite};
   }

@@ -14,6 +14,8 @@ struct UnitScratch {
 
   /// Those of one unit.
   float* values_for(std::int64_t n) { return values_.at_least(static_cast<std::size_t>(n)); }
+  /// A residual of one unit, decayed.
+  float* decayed_for(std::int64_t n) { return decayed_.at_least(static_cast<std::size_t>(n)); }
   /// Memory on a cache line for what generated code needs.
   std::byte* arrays_for(std::int64_t bytes) {
     std::byte* const arrays = arrays_.at_least(static_cast<std::size_t>(bytes) + 64);
@@ -42,6 +44,7 @@ struct UnitScratch {
     }
   };
   Room<float> values_;
+  Room<float> decayed_;
   Room<std::byte> arrays_;
 };
 

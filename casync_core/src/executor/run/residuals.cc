@@ -60,6 +60,18 @@ std::vector<float> values_of(const Codec& codec, const Segment& gradient, Source
   return values;
 }
 
+/// The raw elements of `source` with the factor that they were encoded with.
+std::vector<float> gradient_of(const Segment& encoded, const Source& source) {
+  static const std::shared_ptr<const Codec> elements = make_codec("none");
+  Segment gradient = encoded;  // a codec of several rounds does not decode raw elements
+  gradient.round = 0;
+  gradient.previous = {};
+  gradient.state = {};
+  std::vector<float> values = values_of(*elements, gradient, source);
+  for (float& value : values) value *= encoded.pre;
+  return values;
+}
+
 /// What lies in slots, for the host to read: of a run whose slots are a device's, copies.
 class AtHome {
  public:
@@ -196,13 +208,23 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
     for (std::size_t i = 0; i < sent.size(); ++i) {
       if (std::isfinite(sent[i])) held_back[i] += sent[i] / segment.mid;
     }
+    const Source* own = nullptr;
     for (std::uint32_t s = 0; s < task.source_count; ++s) {
-      if (workflow.sources[task.first_source + s].kind == BufferKind::input) continue;
+      if (workflow.sources[task.first_source + s].kind == BufferKind::input) {
+        own = &job.sources[s];
+        continue;
+      }
       const float factor = job.sources[s].raw ? segment.pre : 1.0F;
       const std::vector<float> others = values_of(*job.codec, segment, job.sources[s]);
       for (std::size_t i = 0; i < sent.size(); ++i) {
         if (std::isfinite(sent[i])) held_back[i] -= others[i] * factor;
       }
+    }
+    const float decay = job.codec->info().feedback_decay;
+    if (decay == 1.0F || own == nullptr) continue;
+    const std::vector<float> gradient = gradient_of(segment, *own);
+    for (std::size_t i = 0; i < sent.size(); ++i) {  // what is there beside the gradient was decayed
+      if (std::isfinite(sent[i])) held_back[i] = gradient[i] + (held_back[i] - gradient[i]) / decay;
     }
   }
 }
