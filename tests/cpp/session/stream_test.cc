@@ -85,6 +85,7 @@ struct Job {
   std::size_t count = kCount;
   std::size_t columns = 100;
   std::string lane = "host";
+  std::string code{};           ///< the device's is this codec's; empty: its own
   std::map<int, Saved> from{};  ///< what each rank begins with
 };
 
@@ -97,7 +98,8 @@ Shown run_job(const Job& job) {
         const Program program;
         const Floats tensor(program, job.count);
         std::vector<float> host(job.count);
-        if (job.on_device) session.add_device_code(0, kernels_of("common"), job.codec, kernels_of(job.codec));
+        const std::string& code = job.code.empty() ? job.codec : job.code;
+        if (job.on_device) session.add_device_code(0, kernels_of("common"), code, kernels_of(code));
         const MemoryKind memory = job.on_device ? MemoryKind::device : MemoryKind::host;
         const std::uint32_t w =
             session.define("w", signature(job.codec, job.topology, memory, job.count, job.columns), "stream_test.cc");
@@ -279,6 +281,18 @@ TEST(Stream, AResidualThatIsPutInIsSent) {
                  .ranks_of_host = 2,
                  .count = 4 * kCount,
                  .lane = codec == "none" ? "ipc" : "host"});
+  }
+}
+
+/// Also where the device has the code of the codec that does not.
+TEST(Stream, WhatDecaysIsComputedByTheHost) {
+  for (const std::string codec : {"onebit", "topk"}) {
+    Job job{.codec = codec + "(feedback_decay=0.5)", .topology = "direct", .code = codec};
+    const Shown host = run_job(job);
+    job.on_device = true;
+    EXPECT_TRUE(host == run_job(job)) << codec;
+    job.codec = codec;
+    EXPECT_FALSE(host == run_job(job)) << codec << " does not decay";
   }
 }
 

@@ -21,6 +21,7 @@ from support.training import batch_of, make_model, new_session
 KEEPING = [
     "onebit", "tbq", "dgc(warmup_steps=0, ratio=0.05)", "always(graddrop(drop=0.9))", "adacomp", "threelc",
     "powersgd(rank=2, start_step=2)", "terngrad(bits=4)", "none",
+    "onebit(feedback_decay=0.75)",
 ]  # fmt: skip
 
 
