@@ -87,6 +87,7 @@ struct CodecInfo {
   std::vector<Round> rounds;
   Feedback feedback = Feedback::none;
   float feedback_decay = 1.0F;  ///< of the runtime's residual, in each step that encodes; above 0, at most 1
+  int feedback_bits = 32;       ///< in which the runtime keeps its residual of an element between steps, or 8
   bool identity = false;        ///< `none`: the payload is the gradient's own bytes, sent and received in place
   bool whole = false;           ///< encodes the gradient in one piece: its plan has one partition
   bool fixed_size = true;       ///< payload bytes == bound(); otherwise bound() is an upper limit

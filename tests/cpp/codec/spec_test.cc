@@ -73,6 +73,17 @@ TEST(Spec, ADecayIsTextWhereItIsNotTheUsualOne) {
   EXPECT_NE(refusal("onebit(feedback_decay=fast)").find("feedback_decay=fast"), std::string::npos);
 }
 
+TEST(Spec, AResidualIsKeptIn8BitsOr32) {
+  EXPECT_EQ(make_codec("onebit")->info().feedback_bits, 32);
+  EXPECT_EQ(make_codec("onebit(feedback_bits=32)")->info().spec, "onebit");
+  EXPECT_EQ(make_codec("topk(feedback_bits=8)")->info().feedback_bits, 8);
+  EXPECT_EQ(make_codec("onebit(feedback_bits=8, feedback_decay=0.5)")->info().spec,
+            "onebit(feedback_decay=0.5, feedback_bits=8)");
+  EXPECT_NE(refusal("onebit(feedback_bits=4)").find("feedback_bits must be 8 or 32"), std::string::npos);
+  EXPECT_NE(refusal("terngrad(feedback_bits=8)").find("no parameter 'feedback_bits'"), std::string::npos);
+  EXPECT_EQ(make_codec("onebit(feedback_bits=8)")->device_code(), nullptr);
+}
+
 TEST(Spec, WhatDecaysIsComputedByTheHost) {
   EXPECT_NE(make_codec("onebit(feedback_decay=1)")->device_code(), nullptr);
   EXPECT_EQ(make_codec("onebit(feedback_decay=0.5)")->device_code(), nullptr);

@@ -285,14 +285,16 @@ TEST(Stream, AResidualThatIsPutInIsSent) {
 }
 
 /// Also where the device has the code of the codec that does not.
-TEST(Stream, WhatDecaysIsComputedByTheHost) {
+TEST(Stream, WhatDecaysOrIsKeptInFewerBitsIsComputedByTheHost) {
   for (const std::string codec : {"onebit", "topk"}) {
-    Job job{.codec = codec + "(feedback_decay=0.5)", .topology = "direct", .code = codec};
-    const Shown host = run_job(job);
-    job.on_device = true;
-    EXPECT_TRUE(host == run_job(job)) << codec;
-    job.codec = codec;
-    EXPECT_FALSE(host == run_job(job)) << codec << " does not decay";
+    for (const std::string feedback : {"(feedback_decay=0.5)", "(feedback_bits=8)"}) {
+      Job job{.codec = codec + feedback, .topology = "direct", .code = codec};
+      const Shown host = run_job(job);
+      job.on_device = true;
+      EXPECT_TRUE(host == run_job(job)) << job.codec;
+      job.codec = codec;
+      EXPECT_FALSE(host == run_job(job)) << codec << " has another residual";
+    }
   }
 }
 

@@ -22,6 +22,7 @@ NUMEL = 20_001
 SCALES = [2.0**10, 2.0**10, 2.0**11, 2.0**16, 2.0**15, 2.0**3]
 CODECS = ["onebit", "threelc", "always(graddrop(drop=0.9))", "terngrad(bits=4)", "tbq", "none"]
 CODECS += ["onebit(feedback_decay=0.75)", "always(graddrop(drop=0.9, feedback_decay=0.75))"]
+CODECS += ["onebit(feedback_bits=8)"]
 
 
 class Training:

@@ -22,6 +22,7 @@ struct Instance {
   std::size_t choice = 0;
   std::uint32_t start_step = 0;  ///< gradients go uncompressed before it
   float feedback_decay = 1.0F;
+  int feedback_bits = 32;
 
   const UnitKernels& kernels() const { return codec.kernels[static_cast<std::size_t>(current_isa())][choice]; }
   /// Of a whole gradient.
@@ -61,8 +62,10 @@ class Generated : public Base, private cuda::DeviceCode {
     facts.step = step_of(sequence);
     return sequence >= instance_.start_step && instance_.kernels().applies(facts);
   }
-  /// Device code takes a residual as it is, so the host computes what decays.
-  const cuda::DeviceCode* device_code() const final { return info_.feedback_decay == 1.0F ? this : nullptr; }
+  /// Device code takes a residual as it is, so the host computes what decays, and what is kept in fewer bits.
+  const cuda::DeviceCode* device_code() const final {
+    return info_.feedback_decay == 1.0F && info_.feedback_bits == 32 ? this : nullptr;
+  }
 
  private:
   const cuda::DeviceKernels& table() const final { return instance_.codec.device[instance_.choice]; }

@@ -15,8 +15,9 @@ namespace {
 
 /// Every codec has this parameter; a file may have it itself, with a default of its own.
 constexpr std::string_view kStartStep = "start_step";
-/// Every codec with the runtime's residual has this one.
+/// Every codec with the runtime's residual has these.
 constexpr std::string_view kFeedbackDecay = "feedback_decay";
+constexpr std::string_view kFeedbackBits = "feedback_bits";
 
 /// The shortest text that reads back as the same float32.
 std::string text_of(double value) {
@@ -66,6 +67,14 @@ float take_decay(Spec& spec, std::string& canonical, std::string& known) {
   return decay;
 }
 
+int take_bits(Spec& spec, std::string& canonical, std::string& known) {
+  const int bits = spec.take_int(kFeedbackBits, 32);
+  if (bits != 32 && bits != 8) spec.refuse(detail::concat(kFeedbackBits, " must be 8 or 32"));
+  if (bits != 32) canonical += detail::concat(canonical.empty() ? "" : ", ", kFeedbackBits, '=', bits);
+  known += detail::concat(", ", kFeedbackBits, " (8 or 32)");
+  return bits;
+}
+
 std::int32_t held(std::int64_t value) {
   return static_cast<std::int32_t>(std::min<std::int64_t>(value, std::numeric_limits<std::int32_t>::max()));
 }
@@ -96,6 +105,7 @@ CodecInfo Instance::info() const {
   info.rounds.assign(codec.rounds.begin(), codec.rounds.end());
   info.feedback = codec.feedback;
   info.feedback_decay = feedback_decay;
+  info.feedback_bits = feedback_bits;
   info.whole = codec.whole;
   info.fixed_size = codec.fixed_size;
   info.momentum = codec.momentum;
@@ -169,7 +179,10 @@ std::shared_ptr<const Codec> make_generated(const GeneratedCodec& codec, Spec& s
     if (start > 0) canonical += detail::concat(canonical.empty() ? "" : ", ", kStartStep, '=', start);
     known += detail::concat(known.empty() ? "" : ", ", kStartStep, " (a whole number)");
   }
-  if (codec.feedback == Feedback::wrapper) instance.feedback_decay = take_decay(spec, canonical, known);
+  if (codec.feedback == Feedback::wrapper) {
+    instance.feedback_decay = take_decay(spec, canonical, known);
+    instance.feedback_bits = take_bits(spec, canonical, known);
+  }
   spec.finish(known);
   if (!canonical.empty()) instance.spec += "(" + canonical + ")";
   const Facts facts = instance.facts({});

@@ -34,7 +34,24 @@ void GradientState::set_state(CodecState state) {
 
 void GradientState::set_residual(std::span<const float> values) {
   come_home();
+  packed_.reset();
   residual.assign(values.begin(), values.end());
+}
+
+void GradientState::pack(std::span<const Range> partitions, std::uint64_t seed) {
+  packed_.emplace(residual, partitions, seed);
+  residual = {};
+}
+
+void GradientState::unpack() {
+  if (!packed_) return;
+  residual = packed_->values();
+  packed_.reset();
+}
+
+FloatArray GradientState::residual_copy() const {
+  if (packed_) return packed_->values();
+  return far_residual_ != nullptr ? far_residual_->copy() : residual;
 }
 
 bool GradientState::go_far(const std::function<std::unique_ptr<FarFloats>(std::span<const float>)>& send) {
@@ -116,7 +133,7 @@ std::size_t GradientState::bytes() const {
   std::size_t elements = residual.size() + (far_residual_ != nullptr ? far_residual_->size() : 0);
   for (const auto& array : state_.values) elements += array.size();
   for (const auto& array : far_values_) elements += array->size();
-  return elements * sizeof(float);
+  return elements * sizeof(float) + (packed_ ? packed_->bytes() : 0);
 }
 
 ScratchState::ScratchState(const Codec& codec, const Segment& segment)

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "casync/codec.hpp"
 #include "casync/codec_state.hpp"
 #include "casync/memory.hpp"
+#include "executor/memory/packed_residual.hpp"
 
 namespace casync {
 
@@ -17,7 +19,7 @@ namespace casync {
 /// the gradient they are far, where its device reaches them, and the host does not.
 class GradientState {
  public:
-  FloatArray residual;  ///< one float32 per element; empty: there is none, or it is far
+  FloatArray residual;  ///< one float32 per element; empty: there is none, or it is far or packed
 
   /// As it is known here: its values are empty while they are far.
   const CodecState& state() const { return state_; }
@@ -34,9 +36,14 @@ class GradientState {
   /// gradient.
   void come_home();
   void set_residual(std::span<const float> values);
-  bool has_residual() const { return far_residual_ != nullptr || !residual.empty(); }
+  bool has_residual() const { return far_residual_ != nullptr || packed_ || !residual.empty(); }
+  /// At home: the residual is kept in 8 bits, and as floats again.
+  void pack(std::span<const Range> partitions, std::uint64_t seed);
+  void unpack();
+  /// Null: it is not packed.
+  PackedResidual* packed() { return packed_ ? &*packed_ : nullptr; }
   // Of any place.
-  FloatArray residual_copy() const { return far_residual_ != nullptr ? far_residual_->copy() : residual; }
+  FloatArray residual_copy() const;
   float* residual_data() { return far_residual_ != nullptr ? far_residual_->data() : residual.data(); }
   CodecState state_copy() const;
 
@@ -61,6 +68,7 @@ class GradientState {
   bool is_far_ = false;
   Shape shape_;
   std::vector<float*> pointers_;
+  std::optional<PackedResidual> packed_;
   std::unique_ptr<FarFloats> far_residual_;               // null: there is none, or it is not far
   std::vector<std::unique_ptr<FarFloats>> far_values_{};  // of the state arrays, while they are far
 };

@@ -99,6 +99,8 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   job.by_lane = operation.by_lane;
   job.refused = Job::kNone;
   job.nonfinite.clear();
+  job.packed = nullptr;
+  job.partition = task.partition;
   job.settles = task.settles;
   job.settled = false;
   job.sources.clear();
@@ -149,8 +151,9 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   if (kept != nullptr && task.form == Form::payload) {
     const ScratchState* const forgotten = memory.stand_in_state(instance).get();
     segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
-    if (task.feedback && !operation.stands_in && kept->has_residual())
-      segment.residual = kept->residual_data() + range.begin;
+    const bool feeds_back = task.feedback && !operation.stands_in && kept->has_residual();
+    if (feeds_back) job.packed = kept->packed();
+    if (feeds_back && job.packed == nullptr) segment.residual = kept->residual_data() + range.begin;
   }
   if (task.encode_to.kind == BufferKind::slot) {
     segment.payload = {memory.address(instance, task.partition, task.encode_to),
@@ -188,7 +191,7 @@ std::string Job::run() {
     } else if (settles) {
       settle();
     } else {
-      codec->run(std::span(&segment, 1));
+      compute();
       if (segment.nonfinite) find_nonfinite();
     }
     return {};
@@ -198,6 +201,19 @@ std::string Job::run() {
   } catch (const std::exception& error) {
     return error.what();
   }
+}
+
+/// A residual that is packed is one of floats meanwhile. The last round writes it.
+void Job::compute() {
+  if (packed == nullptr) return codec->run(std::span(&segment, 1));
+  static thread_local std::vector<float> residual;
+  residual.resize(static_cast<std::size_t>(packed->size(partition)));
+  packed->read(partition, residual.data());
+  segment.residual = residual.data();
+  codec->run(std::span(&segment, 1));
+  segment.residual = nullptr;
+  if (segment.round + std::size_t{1} < codec->info().rounds.size()) return;
+  packed->write(partition, residual.data(), seed_of(segment.name_hash, segment.sequence, segment.rank));
 }
 
 /// Writes this rank's proposal to the payload; or takes the mean of all proposals, in float32 in member order. Where

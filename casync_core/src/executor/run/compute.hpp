@@ -27,6 +27,8 @@ struct Job {
   void* result = nullptr;      ///< where the user's result of this partition goes; null: nowhere
   std::vector<bool> is_users;  ///< of each source: it is the program's memory, and not a slot's
   Segment segment;
+  PackedResidual* packed = nullptr;     ///< has the segment's residual; null: the segment has it
+  std::uint32_t partition = 0;          ///< of that
   bool on_device = false;               ///< its memory is a device's, which computes it
   bool by_lane = false;                 ///< so are its slots
   bool device_failed = false;           ///< which has failed
@@ -48,6 +50,7 @@ struct Job {
 
  private:
   void settle();
+  void compute();
   Segment alone(const Source& source, std::span<float* const> state, void* out) const;
   std::size_t find_refused() const;
 };

@@ -118,25 +118,13 @@ void join(Operation& operation, FloatArray left) {
   operation.input = operation.output;
 }
 
-}  // namespace
-
-void take_over(Memory& memory, const TaskGraph& graph, std::uint32_t instance, const ComputeContext& context) {
+/// A residual of this gradient, and the state of its codec, with what another codec held back. Nothing is packed.
+void begin_with_floats(Memory& memory, const TaskGraph& graph, std::uint32_t instance, const ComputeContext& context,
+                       GradientState& kept) {
   Operation& operation = memory.operation(instance);
   const Definition& definition = *operation.definition;
   const Signature& signature = definition.signature;
   const CodecInfo& info = graph.codec->info();
-  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
-  if (!reduces(signature.kind) || !sums || !is_floating(signature.dtype)) return;
-  if (info.identity && !graph.counts && memory.store().find(definition.name) == nullptr) return;
-  GradientState& kept = memory.store()[definition.name];
-  kept.count(context.step);
-  if (graph.provisional) return;
-  if (context.stream != nullptr && kept.is_far() &&
-      kept.fits(*graph.codec, signature.shape)) {  // as in the step before
-    memory.kept_of(instance) = &kept;
-    return;
-  }
-  kept.come_home();
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
   if (graph.holds) {
     if (kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
@@ -177,9 +165,44 @@ void take_over(Memory& memory, const TaskGraph& graph, std::uint32_t instance, c
   if (!kept.go_far(send)) context.stream->fetch(operation);  // no room: the host computes it
 }
 
+}  // namespace
+
+void take_over(Memory& memory, const TaskGraph& graph, std::uint32_t instance, const ComputeContext& context) {
+  Operation& operation = memory.operation(instance);
+  const Definition& definition = *operation.definition;
+  const Signature& signature = definition.signature;
+  const CodecInfo& info = graph.codec->info();
+  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
+  if (!reduces(signature.kind) || !sums || !is_floating(signature.dtype)) return;
+  if (info.identity && !graph.counts && memory.store().find(definition.name) == nullptr) return;
+  GradientState& kept = memory.store()[definition.name];
+  kept.count(context.step);
+  if (graph.provisional) return;
+  if (context.stream != nullptr && kept.is_far() &&
+      kept.fits(*graph.codec, signature.shape)) {  // as in the step before
+    memory.kept_of(instance) = &kept;
+    return;
+  }
+  kept.come_home();
+  const auto& partitions = graph.workflow.partitions;
+  const bool goes_on = graph.holds || (info.feedback_bits == 8 && kept.fits(*graph.codec, signature.shape));
+  const bool is_packed = kept.packed() != nullptr && kept.packed()->is_of(partitions);
+  if (goes_on && is_packed && !operation.stands_in) {  // as in the step before
+    memory.kept_of(instance) = &kept;
+    return;
+  }
+  kept.unpack();
+  begin_with_floats(memory, graph, instance, context, kept);
+  if (info.feedback_bits == 8 && !graph.holds)
+    kept.pack(partitions, seed_of(definition.name_hash, context.step, context.rank));
+}
+
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {
   if (memory.operation(instance).stands_in) return;  // it took nothing
-  if (GradientState* const kept = memory.kept_of(instance)) kept->come_home();
+  if (GradientState* const kept = memory.kept_of(instance)) {
+    kept->come_home();
+    kept->unpack();
+  }
   const Workflow& workflow = run.graph().workflow;
   if (FloatArray& carried = memory.carried(instance); !carried.empty()) {
     for (std::uint32_t p = 0; p < workflow.partitions.size(); ++p) {
