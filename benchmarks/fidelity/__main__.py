@@ -4,8 +4,8 @@
 
 Four workers on this machine train the same model from the same weights, each with batches of its own. Every way is
 compared with `every step, bf16` seed by seed. A training that is in the file of figures is not made again, so that the
-command goes on where it was ended. `--quick` takes fewer steps, for the command's own sake. Prints a table, and with
-`--chart FILE` draws the curves.
+command goes on where it was ended. `--quick` takes fewer steps, for the command's own sake. Prints a table. `--chart
+FILE` draws the curves, and `--page FILE` puts the table of a group into a page.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
+from benchmarks.fidelity import page
 from benchmarks.fidelity.methods import BASELINE, GROUPS, METHODS
 from benchmarks.fidelity.tasks import TASKS
 
 FIGURES = Path("docs/figures/fidelity.json")
-STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-"""The 97.5 % quantile of Student's distribution, by the number of samples."""
 
 
 def run(task: str, method: str, seed: int, steps: int, workers: int) -> dict[str, Any]:
@@ -46,14 +45,6 @@ def run(task: str, method: str, seed: int, steps: int, workers: int) -> dict[str
         return found
 
 
-def compared(losses: dict[int, float], baseline: dict[int, float]) -> tuple[float, float]:
-    """The mean of the relative differences, seed by seed, and the half of its 95 % interval; NaN for one seed."""
-    pairs = [losses[seed] / baseline[seed] - 1 for seed in losses if seed in baseline]
-    if len(pairs) < 2:
-        return (pairs[0] if pairs else math.nan), math.nan
-    return statistics.mean(pairs), STUDENT[len(pairs)] * statistics.stdev(pairs) / math.sqrt(len(pairs))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=__doc__)
     parser.add_argument("--task", choices=TASKS, default="text")
@@ -65,12 +56,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, 128 steps, nothing is kept")
     parser.add_argument("--json", type=Path, default=FIGURES)
     parser.add_argument("--chart", type=Path, help="draw the curves of the task into this file")
+    parser.add_argument("--page", type=Path, help="put the table of the group there, and train nothing")
     given = parser.parse_args()
     kept: dict[str, Any] = json.loads(given.json.read_text()) if given.json.exists() else {}
     if given.quick:
         kept, given.seeds, given.steps = {}, 1, 128
     of_task = kept.setdefault(given.task, {})
     methods = given.method or ([BASELINE, *GROUPS[given.group]] if given.group else list(METHODS))
+    if given.page:
+        page.write(given.page, given.group, page.markdown(page.losses_of(of_task), GROUPS[given.group]))
+        return
     for seed in range(given.seeds):
         for method in methods:
             runs = of_task.setdefault(method, {})
@@ -91,12 +86,12 @@ def main() -> None:
 
 
 def show(of_task: dict[str, Any]) -> None:
-    losses = {name: {int(seed): one["loss"] for seed, one in runs.items()} for name, runs in of_task.items()}
+    losses = page.losses_of(of_task)
     table = Table()
     for column in ("way", "seeds", "loss", "beside bf16", "95 %", "sent by rank 0"):
         table.add_column(column, justify="left" if column == "way" else "right")
     for name, found in losses.items():
-        mean, half = compared(found, losses.get(BASELINE, {}))
+        mean, half = page.compared(found, losses.get(BASELINE, {}))
         sent = statistics.mean(one["sent_bytes"] for one in of_task[name].values()) / 2**20
         table.add_row(
             name, str(len(found)), f"{statistics.mean(found.values()):.4f}", f"{100 * mean:+.2f} %",

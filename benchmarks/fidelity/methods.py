@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["BASELINE", "GROUPS", "METHODS", "Method"]
 
@@ -27,9 +27,12 @@ BASELINE = "every step, bf16"
 ROUNDS = {
     "LocalSGD 8": Method(every=8, outer=None),
     "DiLoCo 32": Method(every=32),
+    "DiLoCo 32 after 160 steps": Method(every=32, warmup=160),
     "DiLoCo 128": Method(every=128),
     "DiLoCo 32, terngrad(bits=8)": Method("terngrad(bits=8)", every=32),
     "DiLoCo 32, onebit": Method("onebit", every=32),
+    "LocalSGD 32": Method(every=32, outer=None),
+    "LocalSGD 32, onebit": Method("onebit", every=32, outer=None),
     "DiLoCo 32, powersgd(rank=4)": Method("powersgd(rank=4)", every=32),
     "DiLoCo 32, streaming": Method(every=32, fragments=4, delay=8),
     "DiLoCo 32, streaming, onebit": Method("onebit", every=32, fragments=4, delay=8),
@@ -59,5 +62,11 @@ CODECS = {
     )
 }
 """Gradients of every step. The last ones are expected to lose."""
-GROUPS = {"rounds": ROUNDS, "codecs": CODECS}
-METHODS = {BASELINE: Method("bf16")} | ROUNDS | CODECS
+RATES = {
+    f"{name}, learning rate {factor}": replace(method, lr=factor)
+    for name, method in ((BASELINE, Method("bf16")), ("DiLoCo 32", ROUNDS["DiLoCo 32"]))
+    for factor in (0.5, 2.0)
+}
+"""On one seed, by which the tasks' learning rates were chosen: by the task's own."""
+GROUPS = {"rounds": ROUNDS, "codecs": CODECS, "rates": RATES}
+METHODS = {BASELINE: Method("bf16")} | ROUNDS | CODECS | RATES

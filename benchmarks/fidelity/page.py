@@ -1,0 +1,53 @@
+"""The losses of one task as a table, and its place in a page."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fidelity.methods import BASELINE
+
+__all__ = ["compared", "losses_of", "markdown", "write", "written"]
+
+Losses = Mapping[str, Mapping[int, float]]
+"""By way and seed."""
+
+STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
+"""The 97.5 % quantile of Student's distribution, by the number of samples."""
+
+
+def losses_of(of_task: Mapping[str, Mapping[str, Any]]) -> Losses:
+    return {name: {int(seed): one["loss"] for seed, one in runs.items()} for name, runs in of_task.items()}
+
+
+def compared(losses: Mapping[int, float], baseline: Mapping[int, float]) -> tuple[float, float]:
+    """The mean of the relative differences, seed by seed, and the half of its 95 % interval; NaN for one seed."""
+    pairs = [losses[seed] / baseline[seed] - 1 for seed in losses if seed in baseline]
+    if len(pairs) < 2:
+        return (pairs[0] if pairs else math.nan), math.nan
+    return statistics.mean(pairs), STUDENT[len(pairs)] * statistics.stdev(pairs) / math.sqrt(len(pairs))
+
+
+def markdown(losses: Losses, ways: Collection[str]) -> str:
+    """A row for each of the ways that was trained."""
+    lines = ["| way | seeds | loss | beside bf16 |", "|---|---|---|---|"]
+    for name in (BASELINE, *ways):
+        if found := losses.get(name):
+            mean, half = compared(found, losses[BASELINE])
+            beside = f"{100 * mean:+.1f} %" + ("" if math.isnan(half) else f" ± {100 * half:.1f} %")
+            lines.append(f"| {name} | {len(found)} | {statistics.mean(found.values()):.3f} | {beside} |")
+    return "\n".join(lines)
+
+
+def written(text: str, group: str, table: str) -> str:
+    """The page with the table in its place, between two comments."""
+    begin, end = f"<!-- fidelity {group}: begin -->", f"<!-- fidelity {group}: end -->"
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
+
+
+def write(path: Path, group: str, table: str) -> None:
+    path.write_text(written(path.read_text(encoding="utf-8"), group, table), encoding="utf-8")
