@@ -39,6 +39,7 @@ CODECS = (
     "qsgd",
     "minmax_uint8",
     "topk",
+    "randomk",
     "topkc",
     "thc",
 )

@@ -26,6 +26,7 @@ constexpr Known kKnown[]{
     {"powersgd", {}, {.looks = 2}},
     {"efsignsgd", {.feedback = 0.65, .decode_merge = 1.2}, {}},
     {"topk", {.feedback = 0.5}, {}},
+    {"randomk", {.encode = 1.5}, {}},
     {"topkc", {}, {.looks = 2}},
     {"thc", {}, {.looks = 2}},
     {"int8", {.encode = 0.6, .decode_merge = 1.2}, {}},

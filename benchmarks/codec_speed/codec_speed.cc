@@ -87,6 +87,7 @@ Options parse(int argc, char** argv) {
                       "powersgd(rank=4)",
                       "efsignsgd",
                       "topk",
+                      "randomk",
                       "topkc",
                       "thc",
                       "int8",

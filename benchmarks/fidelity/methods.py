@@ -54,6 +54,7 @@ CODECS = {
         "topkc(bits=2)",
         "thc",
         "topkc(bits=0.5, chunk=128)",
+        "randomk",
         "terngrad(bits=2)",
         "threelc",
         "graddrop",

@@ -53,7 +53,7 @@ class World:
         parts = []
         for index, part in enumerate(self.partitions):
             owner = None if self.route == "direct" else index % self.size
-            if owner is None or len(self.info.rounds) > 1:
+            if owner is None or self.info.merges_payloads:
                 parts.append(self._rounds(part, gradients, owner))
             else:
                 parts.append(self._served(part, gradients, owner))

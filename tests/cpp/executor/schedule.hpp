@@ -46,6 +46,7 @@ struct Distributions {
                                   "minmax_uint8",
                                   "efsignsgd",
                                   "topk(ratio=0.03)",
+                                  "randomk(ratio=0.1)",
                                   "topkc",
                                   "thc"};
   std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,

@@ -1,4 +1,4 @@
-"""topkc and thc, which agree on something before they send values, beside their papers' formulas in float64."""
+"""randomk, topkc and thc, whose payloads add up, beside their papers' formulas in float64."""
 
 from __future__ import annotations
 
@@ -29,6 +29,22 @@ def largest_chunks(x: list[np.ndarray], bits: float) -> np.ndarray:
     count = max(1, round((bits / 16 - 1 / CHUNK) * n / CHUNK))
     chosen = np.argsort(norms)[::-1][:count]
     return np.isin(np.arange(n) // CHUNK, chosen)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+@pytest.mark.parametrize("n", [1, 99, 100, 101, 1000, 12345])
+def test_randomk_sends_the_mean_of_one_of_each_hundred(n: int, ranks: int) -> None:
+    x = gradients(n, ranks)
+    mean, sent = np.mean([own.astype(np.float64) for own in x], axis=0), np.zeros(n)
+    for step in range(200):
+        decoded = World(_core.Codec("randomk"), (1, n), ranks, first=step).step(x)
+        assert all((own == decoded[0]).all() for own in decoded)
+        there = decoded[0] != 0
+        np.testing.assert_allclose(decoded[0][there], mean[there], rtol=1e-6)
+        assert np.add.reduceat(there, np.arange(0, n, 100)).max() == 1 and there.sum() == math.ceil(n / 100)
+        sent += there
+    if n > 10_000:  # each place has its turn twice on average, and 0.99 ** 200 of them have none
+        assert sent.max() < 15 and 0.12 < (sent == 0).mean() < 0.15
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])

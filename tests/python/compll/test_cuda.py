@@ -150,6 +150,8 @@ SETTINGS = [
     Setting("topk", LONG, (0.5,)),
     Setting("powersgd", lambda rows, cols: [0, rows * cols], (4, 0), rounds=2),
     Setting("powersgd", lambda rows, cols: [0, rows * cols], (2, 0), rounds=2),
+    Setting("randomk", lambda rows, cols: [0, rows * cols], (0.01,)),
+    Setting("randomk", lambda rows, cols: [0, rows * cols], (0.3,)),
     Setting("topkc", lambda rows, cols: [0, rows * cols], (2.0, 64), rounds=2, received="bfloat16"),
     Setting("topkc", lambda rows, cols: [0, rows * cols], (4.5, 17), rounds=2, received="bfloat16"),
     Setting("thc", lambda rows, cols: [0, rows * cols], (4, 4096), rounds=2),
