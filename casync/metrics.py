@@ -12,6 +12,7 @@ from __future__ import annotations
 from casync.observe import prometheus as exposition
 from casync.observe.metrics import (
     CodecMetrics,
+    CompressionMetrics,
     GradientMetrics,
     Histogram,
     Lateness,
@@ -27,6 +28,7 @@ from casync.session import default
 
 __all__ = [
     "CodecMetrics",
+    "CompressionMetrics",
     "GradientMetrics",
     "Histogram",
     "Lateness",

@@ -50,11 +50,14 @@ class _Manifest:
     plans: dict[str, plan.GradientPlan]
     lengths: dict[str, int]
     """How many numbers each array of a shard has, by its key. Earlier checkpoints do not say it."""
+    fallbacks: dict[str, str]
+    """By tensor, the codec that a monitor has put in the place of the program's."""
 
     def to_json(self) -> str:
         plans = {name: asdict(each) for name, each in self.plans.items()}
         content = {"format": _FORMAT, "version": _VERSION, "save": self.save, "size": self.size}
         content |= {"tensors": self.tensors, "plans": plans, "lengths": self.lengths}
+        content["fallbacks"] = self.fallbacks
         return json.dumps(content, indent=1) + "\n"
 
     @classmethod
@@ -70,7 +73,7 @@ class _Manifest:
         if more := [path.name for path in folder.glob(_shard(folder, save, "*").name) if _rank_of(path) >= size]:
             raise _damaged(folder / _MANIFEST, f"size={size} is too small, as {more[0]} is of the same save")
         plans = {name: plan.GradientPlan(**each) for name, each in content["plans"].items()}
-        return cls(save, size, content["tensors"], plans, content.get("lengths", {}))
+        return cls(save, size, content["tensors"], plans, content.get("lengths", {}), content.get("fallbacks", {}))
 
     def keys(self) -> Iterator[str]:
         """Yield the keys of the arrays that each shard has."""
@@ -102,7 +105,8 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
         return {key: len(values) for key, values in arrays.items()}
 
     lengths = _together(owner, write_shard)
-    manifest = _Manifest(save, owner.size, _described(owner), owner.plans(), lengths)
+    fallbacks = dict(owner.codec_states.fallbacks)
+    manifest = _Manifest(save, owner.size, _described(owner), owner.plans(), lengths, fallbacks)
 
     def write_manifest() -> None:
         if owner.world.local_rank == 0:  # of each host, should the folder not be shared
@@ -146,7 +150,7 @@ def load_state(folder: str | os.PathLike[str], session: Session | None = None) -
 
 def _restore(owner: Session, arrays: Mapping[str, np.ndarray[Any, Any]], manifest: _Manifest) -> None:
     kept = owner.codec_states
-    kept.forget(kept.names())
+    kept.forget(kept.names() | kept.fallbacks.keys())
     for tensor, what in manifest.tensors.items():
         if what["residual"]:
             kept.set_residual(tensor, arrays[_residual(tensor)])
@@ -155,7 +159,8 @@ def _restore(owner: Session, arrays: Mapping[str, np.ndarray[Any, Any]], manifes
                 name: {**of, "values": arrays[_array(tensor, name)]} for name, of in what["state"]["arrays"].items()
             }
             kept.set_state(tensor, {**what["state"], "arrays": filled})
-    kept.note_loaded(manifest.tensors)
+    kept.fall_back(manifest.fallbacks)
+    kept.note_loaded({*manifest.tensors, *manifest.fallbacks})
 
 
 def _means(owner: Session, source: Path, manifest: _Manifest) -> dict[str, np.ndarray[Any, Any]]:

@@ -40,6 +40,7 @@ def collect(session: Session, names: Mapping[str, str]) -> dict[str, Any]:
         "size": session.size,
         "residuals": {name: kept.residual(tensor) for name, tensor in names.items() if tensor in with_residual},
         "states": {name: kept.state(tensor) for name, tensor in names.items() if tensor in with_state},
+        "fallbacks": {name: kept.fallbacks[tensor] for name, tensor in names.items() if tensor in kept.fallbacks},
     }
 
 
@@ -58,17 +59,18 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
 
     State of another rank or of a world of another size is not this rank's: only what is shared is put back, other
     arrays and residuals start anew, with one warning, and training goes on without what had not been sent when the
-    checkpoint was made.
+    checkpoint was made. Codecs that a monitor has chosen are the same on all ranks, and hold.
     """
     residuals: Mapping[str, Any] = {}
     states: Mapping[str, Any] = {}
+    fallbacks: Mapping[str, str] = {}
     if state is not None:
         if state.get("format") not in (1, _FORMAT):
             raise InvalidArgumentError(
                 f"codec state of format {state.get('format')!r}; this version of CaSync reads formats 1 and {_FORMAT}"
             )
-        residuals, states = state["residuals"], state.get("states", {})
-    if unknown := sorted({*residuals, *states} - set(names)):
+        residuals, states, fallbacks = state["residuals"], state.get("states", {}), state.get("fallbacks", {})
+    if unknown := sorted({*residuals, *states, *fallbacks} - set(names)):
         raise InvalidArgumentError(f"codec state of parameters that are not in this optimizer: {', '.join(unknown)}")
     if state is not None and (state["rank"], state["size"]) != (session.rank, session.size):
         arrays = [array for kept in states.values() for array in kept["arrays"].values()]
@@ -92,6 +94,7 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
         session.codec_states.set_residual(names[name], values)
     for name, kept in states.items():
         session.codec_states.set_state(names[name], kept)
+    session.codec_states.fall_back({names[name]: codec for name, codec in fallbacks.items()})
 
 
 def take_pending(session: Session, tensor: str, numel: int) -> np.ndarray[Any, Any]:

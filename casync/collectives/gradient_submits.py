@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
+from casync.collectives.codec_watch import CodecWatch
 from casync.collectives.settings import Settings
 from casync.errors import InvalidArgumentError
 from casync.session.codec_states import StateOwner
@@ -58,7 +60,17 @@ class GradientSubmits(Generic[T]):
         self.prefix = prefix
         self.by_name: dict[str, Gradient] = {}
         """The gradients that `know` was told of, by the user's names for them."""
-        self.claim = StateOwner(keeps=always_claims or settings.keeps_something)
+        self._by_tensor: dict[str, Gradient] = {}
+        weak = weakref.ref(self)  # the session, which has the claim, must not keep what this has
+
+        def changed(tensor: str) -> None:
+            if (submits := weak()) is not None:
+                submits._codec_changed(tensor)
+
+        self.claim = StateOwner(always_claims or settings.keeps_something, changed)
+        self.watch: CodecWatch[T] | None = None
+        if settings.monitor is not None and settings.is_distributed:
+            self.watch = CodecWatch(tensors, settings.monitor)
 
     def session(self) -> Session:
         """The session over the ranks whose gradients these are."""
@@ -69,13 +81,18 @@ class GradientSubmits(Generic[T]):
         owner = self.session()
         for gradient in gradients:
             gradient.tensor = owner.tensor_name(OpKind.ALLREDUCE, self.prefix + gradient.name)
+            self._by_tensor[gradient.tensor] = gradient
         if gradients:
             owner.codec_states.give_to(self.claim, [gradient.tensor for gradient in gradients])
+            if self.watch is not None:
+                self.watch.start(owner, gradients[0].tensor)
 
     def give_back(self, gradients: Sequence[Gradient]) -> None:
         """Handle these gradients, which are not under way, no more; nothing is kept of them."""
         if gradients:
             self.session().codec_states.take_from(self.claim, [gradient.tensor for gradient in gradients])
+        for gradient in gradients:
+            self._by_tensor.pop(gradient.tensor, None)
 
     def know(self, names: Iterable[str]) -> None:
         """Handle the gradients of these names from now on; names that are known already change nothing."""
@@ -90,6 +107,11 @@ class GradientSubmits(Generic[T]):
     def codec_of(self, gradient: Gradient) -> str:
         """Return the codec that the rules have for the gradient."""
         return codecs.codec_by_name(self.settings.rules, gradient.name)
+
+    def _codec_changed(self, tensor: str) -> None:
+        """Have the gradient registered anew before it is submitted the next time."""
+        if tensor in self._by_tensor:
+            self._by_tensor[tensor].session = None
 
     def is_registered(
         self, owner: Session, gradient: Gradient, dtype: object, shape: Sequence[int], device: object
@@ -109,8 +131,15 @@ class GradientSubmits(Generic[T]):
             values = self.tensors.admit(values)
             in_core = self.tensors.dtype(values)
         extents = self.tensors.shape(values)
-        codec = codecs.from_numel(
-            self.codec_of(gradient), math.prod(extents), settings.min_numel, owner.config.min_numel
+        kept, tensor = owner.codec_states, gradient.tensor
+        sends_all = kept.take_to_send_all(tensor)
+        codec = (
+            "none"
+            if sends_all
+            else kept.fallbacks.get(tensor)
+            or codecs.from_numel(
+                self.codec_of(gradient), math.prod(extents), settings.min_numel, owner.config.min_numel
+            )
         )
         terms = OpSignature(
             gradient.tensor,
@@ -129,7 +158,8 @@ class GradientSubmits(Generic[T]):
         gradient.registration = owner.register(terms)
         gradient.asked = terms
         gradient.terms = None
-        gradient.session, gradient.dtype, gradient.shape, gradient.device = owner, dtype, shape, device
+        gradient.dtype, gradient.shape, gradient.device = dtype, shape, device
+        gradient.session = None if sends_all else owner  # which is registered with another codec the next time
 
     def tell(self, owner: Session, gradient: Gradient, terms: OptimizerSettings) -> None:
         """Tell the core how a registered gradient will be used, if that is news."""
@@ -153,6 +183,8 @@ class GradientSubmits(Generic[T]):
 
     def submit(self, owner: Session, gradient: Gradient, values: T, *, wake: bool = True) -> int:
         """Submit a registered gradient, which is contiguous, in place; its handle."""
+        if self.watch is not None:
+            self._show(self.watch, owner, gradient, values)
         address, device = self.tensors.address(values), self.tensors.device(values)
         try:
             return owner.submit(gradient.registration, address, address, values, wake=wake, device=device)
@@ -164,6 +196,8 @@ class GradientSubmits(Generic[T]):
         self, completion: CompletionGroup, owner: Session, gradient: Gradient, values: T, *, wake: bool
     ) -> None:
         """Submit as above, with a completion in place of a handle. `wake` false: another one follows at once."""
+        if self.watch is not None:
+            self._show(self.watch, owner, gradient, values)
         address, device = self.tensors.address(values), self.tensors.device(values)
         try:
             number = gradient.registration
@@ -173,7 +207,24 @@ class GradientSubmits(Generic[T]):
             number = gradient.registration
             owner.submit(number, address, address, values, wake=wake, completion=completion, device=device)
 
+    def _show(self, watch: CodecWatch[T], owner: Session, gradient: Gradient, values: T) -> None:
+        assert gradient.asked is not None, "it is registered"
+        loss_scale = 1.0 if gradient.terms is None else gradient.terms.loss_scale
+        watch.sees(owner, gradient.asked, values, loss_scale)
+
     # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def fallbacks(self) -> dict[str, str]:
+        """The codecs that a monitor has fallen back to, by parameter name."""
+        known = self.session().codec_states.fallbacks
+        return {gradient.name: known[tensor] for tensor, gradient in self._by_tensor.items() if tensor in known}
+
+    def fall_back(self, codecs_by_name: Mapping[str, str]) -> None:
+        """Have these codecs, by parameter name, and no other fallbacks. On all ranks alike, between steps."""
+        kept = self.session().codec_states
+        kept.end_fallbacks(self._by_tensor.keys())
+        wanted = {tensor: codecs_by_name.get(gradient.name) for tensor, gradient in self._by_tensor.items()}
+        kept.fall_back({tensor: codec for tensor, codec in wanted.items() if codec is not None})
 
     def state_dict(self, gradients: Collection[Gradient], convert: Callable[[Any], Any]) -> dict[str, Any]:
         """Return what codecs keep of these on this rank, by parameter name. `convert` makes arrays the framework's."""

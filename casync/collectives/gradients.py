@@ -146,6 +146,8 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
         dense = {p: handle for p, handle in self.handles.items() if isinstance(handle, int)}
         sparse = {p: handle for p, handle in self.handles.items() if isinstance(handle, SparsePending)}
         ends = _Ends()
+        if self.watch is not None:
+            self.watch.begin(self.session())
         try:
             # Zeros that stand for a gradient end one by one: it may be sparse on another rank.
             self._end(ends, [handle for p, handle in dense.items() if not self.entries[p].is_zeros])
@@ -163,7 +165,11 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
             with ends.noting():
                 self.settle(entry, sparse.get(entry.parameter))
         if ends.failure is not None:
+            if self.watch is not None:
+                self.watch.drop()
             raise ends.failure
+        if self.watch is not None:
+            self.watch.step_over(self.session(), self.settings.op, ends.disputed)
         return dense.keys()
 
     def _end(self, ends: _Ends, handles: list[int]) -> None:

@@ -24,6 +24,10 @@ def join(device: int = -1) -> int:
     _, (last,), _ = owner.synchronize_gather(owner.submit(registration, 0, 0, None, wake=False))
     # Ranks have given names to differently many operations that had none: all go on from the highest number. A lower
     # one may still be the name of an operation that nobody has synchronised.
-    for numbers in allgather_object(owner.call_numbers.all(), "join.counts"):
+    # And while a rank was away, a monitor may have found fault with a codec.
+    fallbacks: dict[str, str] = {}
+    for numbers, theirs in allgather_object((owner.call_numbers.all(), owner.codec_states.fallbacks), "join.counts"):
         owner.call_numbers.skip(numbers)
+        fallbacks |= theirs
+    owner.codec_states.fall_back(fallbacks)
     return last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from casync.codecs import specs as codecs
@@ -10,11 +10,12 @@ from casync.codecs.compression import Compression, given
 from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.parameter_groups import Wanted, wanted_groups
 from casync.config.rules import Rules
-from casync.errors import InvalidArgumentError
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.observe.compression_monitor import CompressionMonitor
 from casync.session import default
 from casync.session.process_sets import ProcessSet
 from casync.tensors import signature as terms
-from casync.tensors.signature import Average
+from casync.tensors.signature import Average, Sum
 
 __all__ = ["Settings", "count", "positive", "rules_and_topology"]
 
@@ -33,6 +34,8 @@ class Settings:
     process_set: ProcessSet
     min_numel: int | None = None
     """Gradients of fewer elements are exact. None takes the session's number."""
+    monitor: CompressionMonitor | None = None
+    """Who watches over what codecs do. None: nobody."""
 
     @classmethod
     def of(
@@ -50,8 +53,12 @@ class Settings:
         groups: Any = None,
         is_parameter: type[Any] = object,
         sparse_as_dense: bool = False,
+        monitor: CompressionMonitor | None = None,
+        may_watch: bool = False,
     ) -> Settings:
-        """Raises `InvalidArgumentError` for what cannot be, and before `init()`. Members of `groups` are of the type
+        """`may_watch`: whether a monitor can be had of these gradients. Without it `Config.watch_codecs` is refused.
+
+        Raises `InvalidArgumentError` for what cannot be, and before `init()`. Members of `groups` are of the type
         `is_parameter`.
         """
         positive(passes)
@@ -61,7 +68,31 @@ class Settings:
         found, topology = rules_and_topology(given(compression, rules), topology)
         resolved, checked = terms.resolve_op(op, None), default.checked(process_set)
         least = None if min_numel is None else count("min_numel", min_numel)
-        return cls(found, topology, resolved, predivide, passes, wanted, sparse_as_dense, checked, least)
+        settings = cls(found, topology, resolved, predivide, passes, wanted, sparse_as_dense, checked, least)
+        return replace(settings, monitor=settings._watcher(monitor, may_watch))
+
+    def _watcher(self, monitor: CompressionMonitor | None, may_watch: bool) -> CompressionMonitor | None:
+        """The monitor of these gradients: the given one, or that of `Config.watch_codecs`."""
+        if monitor is not None and not isinstance(monitor, CompressionMonitor):
+            raise InvalidArgumentError(f"monitor={monitor!r}: it must be a CompressionMonitor(every=...) or None")
+        every = default.session().config.watch_codecs
+        asked = "monitor=" if monitor is not None else f"watch_codecs={every} (CASYNC_WATCH_CODECS)"
+        if monitor is None and every:
+            monitor = CompressionMonitor(every=every)
+        if monitor is None or all(codec == "none" for _, codec in self.rules.pairs):
+            return None
+        if not may_watch:
+            raise NotAvailableError(
+                f"{asked}: what codecs do is measured in casync.torch's DistributedOptimizer and ddp_state alone"
+            )
+        if self.op not in (Average, Sum):
+            raise NotAvailableError(f"{asked}: the error of a codec is measured with op Average or Sum alone")
+        if self.takes_momentum:
+            raise NotAvailableError(
+                f"{asked}: a codec that takes over the optimizer's momentum (dgc) does not send the mean gradient, so "
+                "there is nothing to compare it with"
+            )
+        return monitor
 
     @property
     def is_distributed(self) -> bool:

@@ -158,6 +158,10 @@ class Config:
     """`CASYNC_CHECK_REPLICAS` (100): in its first step and every so many after it an optimizer compares checksums of
     its parameters over the ranks, and logs which differ; 0 never."""
 
+    watch_codecs: int = _setting(0, Count(0), "CASYNC_WATCH_CODECS")
+    """`CASYNC_WATCH_CODECS` (0): every so many steps the optimizer and the DDP hook of `casync.torch` measure what
+    codecs do to gradients, and log it; 0 never. The same as `monitor=CompressionMonitor(every=)`."""
+
     log_level: str = _setting("", Level(LOG_LEVELS), "CASYNC_LOG_LEVEL", HOROVOD_LOG_LEVEL=str)
     """`CASYNC_LOG_LEVEL` [`HOROVOD_LOG_LEVEL`] (that of the program): the least important messages of the logger
     `casync` that are shown: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL. Rank 0's plans are INFO."""
@@ -221,8 +225,8 @@ class Config:
     def core_options(self, rank: int, size: int) -> dict[str, Any]:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""
         ours = {
-            "compression", "topology", "plan_file", "check_replicas", "dynamic_process_sets", "timeline",
-            "timeline_mark_cycles", "log_level", "explain", "metrics_port", "metrics_address", "transport",
+            "compression", "topology", "plan_file", "check_replicas", "watch_codecs", "dynamic_process_sets",
+            "timeline", "timeline_mark_cycles", "log_level", "explain", "metrics_port", "metrics_address", "transport",
             "start_timeout_s", "network_interface", "tcp_streams", "tcp_congestion",
         }  # fmt: skip
         options = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in ours}

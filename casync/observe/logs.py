@@ -8,7 +8,7 @@ from typing import Any
 
 from casync._constants import LOG_LEVELS
 
-__all__ = ["log", "set_level", "threshold"]
+__all__ = ["log", "report_logger", "set_level", "threshold"]
 
 _LOG = logging.getLogger("casync")
 _UNLIKE = {"TRACE": 5, "FATAL": logging.CRITICAL}  # Python has no such names
@@ -28,10 +28,26 @@ def set_level(name: str, explain: bool = False) -> None:
         return
     level = _NUMBERS[LOG_LEVELS.index(name)]
     _LOG.setLevel(level)
-    if level < logging.WARNING and not _LOG.hasHandlers():
+    if level < logging.WARNING:
+        _need_handler()
+
+
+def _need_handler() -> None:
+    if not _LOG.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(levelname)s: %(message)s"))
         _LOG.addHandler(handler)
+
+
+def report_logger(name: str) -> logging.Logger:
+    """The logger `casync.<name>`, for reports that a user has asked for: its INFO is shown, unless the program or
+    `CASYNC_LOG_LEVEL` has set a level of `casync` or of it.
+    """
+    logger = _LOG.getChild(name)
+    if logger.level == _LOG.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+        _need_handler()
+    return logger
 
 
 def threshold() -> int:

@@ -15,6 +15,7 @@ from typing import Any, Final
 __all__ = [
     "OWN",
     "CodecMetrics",
+    "CompressionMetrics",
     "GradientMetrics",
     "Histogram",
     "Lateness",
@@ -119,6 +120,32 @@ class GradientMetrics:
 
 
 @dataclass(frozen=True)
+class CompressionMetrics:
+    """What a `CompressionMonitor` has measured of one gradient. The same on all ranks."""
+
+    step: int
+    """The step of the last measurement, of which the first is 1."""
+    codec: str
+    """The codec of that step, as `hvd.plans()` names it."""
+    gradient_bytes: int
+    payload_bytes: int
+    """Bytes of the gradient as one rank encodes it; where their number varies, as measured, or else at most."""
+    error: float
+    """vNMSE: |result - true|² / |true|², of a sample of the elements, where `true` is what the result would be without
+    compression. NaN if it could not be measured: a rank's own gradient was not finite, or `true` was 0.
+    """
+    residual: float
+    """|residual| / |gradient|, over all ranks. 0 where the codec keeps none; NaN if it could not be measured."""
+    fault: str
+    """What the monitor has found wrong with the codec that the program asked for; empty: nothing."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times smaller the payload is than the gradient."""
+        return self.gradient_bytes / self.payload_bytes
+
+
+@dataclass(frozen=True)
 class Queues:
     """Counts of what waits, or is under way, now."""
 
@@ -217,14 +244,29 @@ class Metrics:
     """Lateness by rank. Only rank 0 keeps it; empty elsewhere."""
     rounds: Mapping[str, RoundMetrics]
     """Numbers of each local SGD and DiLoCo, by the word that its tensors' names begin with (`diloco`, `localsgd1`)."""
+    compression: Mapping[str, CompressionMetrics]
+    """What a `CompressionMonitor` has measured, by the gradient's name in `hvd.plans()`; empty without one."""
+
+    @property
+    def compression_ratio(self) -> float:
+        """How many times smaller payloads are than gradients, over all in `compression`; 1 if that is empty."""
+        every = self.compression.values()
+        payloads = sum(one.payload_bytes for one in every)
+        return sum(one.gradient_bytes for one in every) / payloads if payloads else 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same as dicts and lists, for JSON."""
         return dataclasses.asdict(self)
 
 
-def metrics_of(rank: int, size: int, told: Mapping[str, Any], rounds: Mapping[str, RoundMetrics]) -> Metrics:
-    """Make the metrics of what the compiled core says (bindings/metrics_py.cc), and of `rounds`."""
+def metrics_of(
+    rank: int,
+    size: int,
+    told: Mapping[str, Any],
+    rounds: Mapping[str, RoundMetrics],
+    compression: Mapping[str, CompressionMetrics],
+) -> Metrics:
+    """Make the metrics of what the compiled core says (bindings/metrics_py.cc), and of what Python keeps."""
     return Metrics(
         rank=rank,
         size=size,
@@ -240,6 +282,7 @@ def metrics_of(rank: int, size: int, told: Mapping[str, Any], rounds: Mapping[st
         transport=Transport(**told["transport"]),
         lateness={member: Lateness(**late) for member, late in enumerate(told["lateness"])},
         rounds=dict(rounds),
+        compression=dict(compression),
     )
 
 

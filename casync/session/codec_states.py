@@ -6,7 +6,7 @@ in arrays that they name. Both belong to the name of a tensor, as the session kn
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from casync.errors import InvalidArgumentError
@@ -23,9 +23,11 @@ __all__ = ["StateOwner", "CodecStates"]
 class StateOwner:
     """One optimizer's right to what is kept under its names, until another optimizer takes one of them."""
 
-    def __init__(self, keeps: bool = True) -> None:
+    def __init__(self, keeps: bool = True, changed: Callable[[str], None] | None = None) -> None:
+        """`changed`: called with a tensor that goes with another codec from now on."""
         self.keeps = keeps
         """Whether anything may be kept of its gradients. Without that nothing is lost to another one."""
+        self.changed = changed
         self._lost = ""
         self._tensors: set[str] = set()
         self._loaded: set[str] = set()  # the session's
@@ -64,6 +66,9 @@ class CodecStates:
         self._core = core
         self._claims: dict[str, StateOwner] = {}
         self._loaded: set[str] = set()
+        self.fallbacks: dict[str, str] = {}
+        """By tensor, the codec that a monitor has put in the place of the program's. The same on all ranks."""
+        self._to_send_all: set[str] = set()
 
     def residual_names(self) -> set[str]:
         """The tensors that have a residual."""
@@ -95,10 +100,55 @@ class CodecStates:
         """The tensors of which anything is kept."""
         return self.residual_names() | self.state_names()
 
+    def held_back(self, tensor: str) -> NDArray[np.float32] | None:
+        """What this rank has not sent of `tensor` by now, in residuals and in what codecs call pending; None: it keeps
+        nothing of that kind.
+        """
+        arrays = [self.residual(tensor)] if tensor in self.residual_names() else []
+        if tensor in self.state_names():
+            arrays += [array["values"] for array in self.state(tensor)["arrays"].values() if array["pending"]]
+        if not arrays:
+            return None
+        first, *others = arrays
+        for other in others:
+            first = first + other
+        return first
+
     def forget(self, tensors: Collection[str]) -> None:
         """Have everything that is kept of `tensors` start anew. Other names are ignored."""
         for tensor in self.names().intersection(tensors):
             self._core.forget(tensor)
+        self.end_fallbacks(tensors)
+
+    # --- codecs that others have been put in the place of -------------------------------------------------------------
+
+    def fall_back(self, codecs: Mapping[str, str]) -> None:
+        """From the next step on these tensors go with these codecs, on all ranks alike. In that step they go
+        uncompressed, with all that was held back of them: 16 bits would round it, and overflow.
+        """
+        self.fallbacks.update(codecs)
+        self._to_send_all.update(codecs)
+        for tensor in codecs:
+            self._tell_changed(tensor)
+
+    def end_fallbacks(self, tensors: Collection[str]) -> None:
+        """These tensors go with the program's own codecs again, on all ranks alike."""
+        for tensor in self.fallbacks.keys() & set(tensors):
+            del self.fallbacks[tensor]
+            self._to_send_all.discard(tensor)
+            self._tell_changed(tensor)
+
+    def take_to_send_all(self, tensor: str) -> bool:
+        """Whether the next step is the one in which `tensor` goes uncompressed. Says so once."""
+        if tensor not in self._to_send_all:
+            return False
+        self._to_send_all.discard(tensor)
+        return True
+
+    def _tell_changed(self, tensor: str) -> None:
+        owner = self._claims.get(tensor)
+        if owner is not None and owner.changed is not None:
+            owner.changed(tensor)
 
     # --- whose it is --------------------------------------------------------------------------------------------------
 

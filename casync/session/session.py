@@ -23,7 +23,7 @@ from casync.cuda import nccl_library
 from casync.errors import SESSION_IS_OVER, CasyncError, InvalidArgumentError, PeerFailureError
 from casync.observe.call_site import describe_exception, encodable
 from casync.observe.logs import log, set_level, threshold
-from casync.observe.metrics import OWN, Metrics, RoundMetrics, metrics_of
+from casync.observe.metrics import OWN, CompressionMetrics, Metrics, RoundMetrics, metrics_of
 from casync.observe.step_profile import StepProfiler, observer_of
 from casync.plan.plans import GradientPlan, Plans
 from casync.rendezvous import launcher_pipe as report
@@ -109,6 +109,8 @@ class Session:
         """For a hot path: what names were last used with, as the user gives both."""
         self.rounds: dict[str, RoundMetrics] = {}
         """The numbers of local SGD and DiLoCo, which they keep here."""
+        self.compression: dict[str, CompressionMetrics] = {}
+        """What monitors have measured of gradients, which they keep here."""
         self.codec_states = CodecStates(self._core_session)
         """The state that codecs keep of tensors between steps."""
         self._gpu_use = GpuUse()
@@ -322,7 +324,7 @@ class Session:
         """A snapshot of what this rank has done since the session began: steps, bytes, times, queues. At once, also
         while another thread waits; after `shutdown()` the last one.
         """
-        return metrics_of(self.rank, self.size, self._core_session.metrics(), self.rounds)
+        return metrics_of(self.rank, self.size, self._core_session.metrics(), self.rounds, self.compression)
 
     def plans(self) -> Plans:
         """The plans of all allreduced tensors that the ranks have agreed on so far, by name; alike on all ranks, but

@@ -16,7 +16,7 @@ from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.tensors.device import Device
 from casync.tensors.signature import DTYPES
 
-__all__ = ["T", "Tensors", "about", "adaptor_of", "register"]
+__all__ = ["T", "Tensors", "about", "adaptor_of", "register", "squared_norm_of"]
 
 T = TypeVar("T")
 
@@ -120,12 +120,7 @@ class Tensors(ABC, Generic[T]):
         """Return the sum of the squares of the elements; NaN or infinite only if one of them is. Waits for it."""
         import numpy as np
 
-        values = np.asarray(self.on_host(tensor))
-        if values.dtype.itemsize < 4:
-            values = values.astype(np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):
-            square = float(np.vdot(values, values))
-        return square if math.isfinite(square) else float(np.square(values, dtype=np.float64).sum())
+        return squared_norm_of(np.asarray(self.on_host(tensor)))
 
     @abstractmethod
     def cast(self, tensor: T, dtype: str) -> T:
@@ -134,6 +129,17 @@ class Tensors(ABC, Generic[T]):
     def check_in_place(self, tensor: T) -> None:
         """Raise `InvalidArgumentError` if the tensor's values cannot be changed."""
         del tensor
+
+
+def squared_norm_of(values: Any) -> float:
+    """Return the sum of the squares of a NumPy array; NaN or infinite only if one of its elements is."""
+    import numpy as np
+
+    if values.dtype.itemsize < 4:
+        values = values.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = float(np.vdot(values, values))
+        return square if math.isfinite(square) else float(np.square(values, dtype=np.float64).sum())
 
 
 def no_such_dtype(dtype: object) -> NotAvailableError:

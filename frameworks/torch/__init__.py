@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from casync.collectives import exports
 from casync.collectives.exports import *
+from casync.observe.compression_monitor import CompressionMonitor
 
 from . import c10d, mpi_ops, ops
 from .c10d_options import BackendOptions, Options
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendOptions",
+    "CompressionMonitor",
     "DiLoCo",
     "DistributedOptimizer",
     "LocalSGD",

@@ -103,7 +103,8 @@ def broadcast_optimizer_state(
     """Give the optimizer of every rank of the set the state and hyperparameters of `root_rank`'s, which stays as it
     is.
 
-    Codec state (residuals) is each rank's own and is not copied: see `casync.checkpoint.optimizer`. As after Horovod's,
+    Codec state (residuals) is each rank's own and is not copied: see `casync.checkpoint.optimizer`. The codecs that a
+    monitor of the root's has fallen back to are. As after Horovod's,
     parameters of an optimizer without state have a gradient: zeros, where there was none. Blocks. Raises ValueError for
     LBFGS, whose state is not per parameter, and `MismatchError` on every rank if one has other parameters, or an
     optimizer with other settings, than the root; no rank's state changes then.
@@ -123,14 +124,20 @@ def broadcast_optimizer_state(
     structure: Any = None
     if is_root:
         state = {key: value for key, value in optimizer.state_dict().items() if key != STATE_KEY}
-        structure = outline(optimizer), _take_out(state, tensors)
-    theirs, structure = broadcast_object(structure, root_rank, "optimizer_state", process_set)
+        structure = outline(optimizer), _take_out(state, tensors), _fallbacks_of(optimizer)
+    theirs, structure, fallbacks = broadcast_object(structure, root_rank, "optimizer_state", process_set)
     agree(process_set, difference(optimizer, theirs, root_rank))
     if not is_root:
         structure = _put_in(structure, tensors)
     _broadcast_all([(f"optimizer_state.{i}", tensor) for i, tensor in enumerate(tensors)], root_rank, process_set)
     if not is_root:
         _load_shared(optimizer, structure)
+    if isinstance(optimizer, _DistributedOptimizer):
+        optimizer._gradients.fall_back(fallbacks)
+
+
+def _fallbacks_of(optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    return optimizer._gradients.fallbacks() if isinstance(optimizer, _DistributedOptimizer) else {}
 
 
 def _fill_gradients(optimizer: torch.optim.Optimizer) -> None:

@@ -9,6 +9,7 @@ from casync.codecs import specs as codecs
 from casync.codecs.compression import Compression
 from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.settings import Settings
+from casync.observe.compression_monitor import CompressionMonitor
 from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
 from casync.session.process_sets import ProcessSet
@@ -39,6 +40,7 @@ def DistributedOptimizer(
     topology: str | None = None,
     momentum: float | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
+    monitor: CompressionMonitor | None = None,
 ) -> _DistributedOptimizer:
     """An optimizer of the same class that steps with gradients reduced over all ranks.
 
@@ -70,6 +72,7 @@ def DistributedOptimizer(
         momentum: for codecs that take over the optimizer's momentum (dgc). None takes SGD's, group by group, and
             switches it off there; any other optimizer needs a number, 0 if it has none to take over.
         grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals.
+        monitor: measures what codecs do to gradients, and warns or falls back; None takes `Config.watch_codecs`.
 
     `init()` comes first. Call `step()` and the rest on one thread; hooks run on the thread that runs backward.
 
@@ -90,6 +93,8 @@ def DistributedOptimizer(
         groups=groups,
         is_parameter=torch.Tensor,
         sparse_as_dense=sparse_as_dense,
+        monitor=monitor,
+        may_watch=True,
     )
     if isinstance(optimizer, _DistributedOptimizer):  # wrapping twice is wrapping once, with what is said now
         original = optimizer._wrapped_class

@@ -39,6 +39,7 @@ def told(steps: int, took: float, waited: float, gradients: Mapping[str, tuple[i
         transport=Transport(0, 0, 0, 0),
         lateness={},
         rounds={},
+        compression={},
     )
 
 

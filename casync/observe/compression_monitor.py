@@ -1,0 +1,121 @@
+"""Is a codec harming the training? How often that is measured, and what follows from the numbers.
+
+Pure. What is decided is a function of sums over the ranks alone, so all ranks decide the same in the same step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from casync.errors import InvalidArgumentError
+
+__all__ = ["CompressionMonitor", "Measured", "Sums", "fault", "is_due", "measured", "places"]
+
+_PRIME = 7919
+
+
+@dataclass(frozen=True)
+class CompressionMonitor:
+    """Measures what codecs do to gradients, and warns of harm: for `monitor=` of `DistributedOptimizer` and
+    `ddp_state`. Raises `InvalidArgumentError` for what cannot be.
+    """
+
+    every: int = 100
+    """Steps between two measurements. The first ones are in steps 1, 2, 4, 8 and so on."""
+    sample: int = 4096
+    """At most so many elements of each gradient are sent uncompressed in a step that is measured."""
+    error_bound: float = 10.0
+    """The largest vNMSE of a gradient whose codec keeps no residual. With a residual it is no sign of harm."""
+    residual_bound: float = 100.0
+    """The largest |residual| / |gradient|, as far as it rises."""
+    rises: int = 3
+    """A residual beyond its bound is a fault once it has risen in so many measurements, one after the other."""
+    fallback: str | None = None
+    """What a gradient at fault goes with from then on: "bf16" or "fp16". None: there is a warning, and no more."""
+
+    def __post_init__(self) -> None:
+        for name in ("every", "sample", "rises"):
+            number = getattr(self, name)
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+                raise InvalidArgumentError(f"{name}={number!r}: it must be a number from 1 on")
+        for name in ("error_bound", "residual_bound"):
+            bound = getattr(self, name)
+            if not isinstance(bound, int | float) or isinstance(bound, bool) or not bound > 0:
+                raise InvalidArgumentError(f"{name}={bound!r}: it must be a number above 0; math.inf is no bound")
+        if self.fallback not in (None, "bf16", "fp16"):
+            raise InvalidArgumentError(f'fallback={self.fallback!r}: it must be "bf16", "fp16" or None')
+
+
+def is_due(step: int, every: int) -> bool:
+    """Whether `step`, of which the first is 1, is measured. A codec that diverges does so from the beginning, and
+    within few steps, so the first measurements are close together.
+    """
+    return step % every == 0 or (step < every and step & (step - 1) == 0)
+
+
+def places(numel: int, sample: int, step: int) -> tuple[int, int]:
+    """The first element that is measured, and the stride to the next ones; others in each step."""
+    stride = max(1, -(-numel // sample))
+    return step * _PRIME % stride, stride
+
+
+class Sums(NamedTuple):
+    """A measurement of one gradient: sums over the ranks, and so the same on all of them."""
+
+    error: float
+    """Of the sampled elements: squares of the result less the true one."""
+    square: float
+    """Of the same elements: squares of the true result."""
+    residual: float
+    """Squares of all that codecs hold back of the gradient."""
+    gradient: float
+    """Squares of the ranks' own gradients."""
+    keepers: float
+    """Ranks that hold something back."""
+    nonfinite: float
+    """Ranks whose own gradient has NaN or infinity. Their other numbers are zeros."""
+    broken: float
+    """Ranks of which the result or the residual has NaN or infinity, and the gradient has not."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one measurement says of a gradient. None: nothing."""
+
+    error: float | None
+    """vNMSE: |result - true|² / |true|²."""
+    residual: float | None
+    """|residual| / |gradient|, over all ranks."""
+
+
+def measured(sums: Sums) -> Measured | None:
+    """What the sums say; None if a rank's own gradient was not finite, which is no fault of a codec."""
+    if sums.nonfinite:
+        return None
+    if sums.broken:
+        return Measured(math.inf, math.inf if sums.keepers else None)
+    error = sums.error / sums.square if sums.square else None
+    residual = math.sqrt(sums.residual / sums.gradient) if sums.keepers and sums.gradient else None
+    return Measured(error, residual)
+
+
+def fault(history: Sequence[Measured], monitor: CompressionMonitor) -> str | None:
+    """What is wrong with a codec, by its measurements so far; None: nothing."""
+    last = history[-1]
+    if math.inf in (last.error, last.residual):
+        return "has made NaN or infinity of gradients that were finite"
+    if last.residual is None:
+        if last.error is None or last.error <= monitor.error_bound:
+            return None
+        return f"has a vNMSE of {last.error:.3g}, and its bound is {monitor.error_bound:g}"
+    recent = [one.residual for one in history[-monitor.rises - 1 :] if one.residual is not None]
+    rises = sum(before < after for before, after in zip(recent, recent[1:], strict=False))
+    if last.residual <= monitor.residual_bound or rises < monitor.rises:
+        return None
+    return (
+        f"holds back {last.residual:.3g} times the gradient, and its bound is {monitor.residual_bound:g}; that has "
+        f"risen in {monitor.rises} measurements, one after the other"
+    )
