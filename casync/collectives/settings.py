@@ -10,6 +10,7 @@ from casync.codecs.compression import Compression, given
 from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.parameter_groups import Wanted, wanted_groups
 from casync.config.rules import Rules
+from casync.config.settings import Config
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.observe.compression_monitor import CompressionMonitor
 from casync.session import default
@@ -17,7 +18,7 @@ from casync.session.process_sets import ProcessSet
 from casync.tensors import signature as terms
 from casync.tensors.signature import Average, Sum
 
-__all__ = ["Settings", "count", "positive", "rules_and_topology"]
+__all__ = ["Settings", "check_unwatched", "count", "positive", "rules_and_topology"]
 
 
 @dataclass(frozen=True)
@@ -75,16 +76,15 @@ class Settings:
         """The monitor of these gradients: the given one, or that of `Config.watch_codecs`."""
         if monitor is not None and not isinstance(monitor, CompressionMonitor):
             raise InvalidArgumentError(f"monitor={monitor!r}: it must be a CompressionMonitor(every=...) or None")
-        every = default.session().config.watch_codecs
-        asked = "monitor=" if monitor is not None else f"watch_codecs={every} (CASYNC_WATCH_CODECS)"
-        if monitor is None and every:
-            monitor = CompressionMonitor(every=every)
-        if monitor is None or all(codec == "none" for _, codec in self.rules.pairs):
-            return None
+        config = default.session().config
         if not may_watch:
-            raise NotAvailableError(
-                f"{asked}: what codecs do is measured in casync.torch's DistributedOptimizer and ddp_state alone"
-            )
+            check_unwatched(self.rules, config)
+            return None
+        asked = "monitor=" if monitor is not None else _setting(config)
+        if monitor is None and config.watch_codecs:
+            monitor = CompressionMonitor(every=config.watch_codecs)
+        if monitor is None or not _compresses(self.rules):
+            return None
         if self.op not in (Average, Sum):
             raise NotAvailableError(f"{asked}: the error of a codec is measured with op Average or Sum alone")
         if self.takes_momentum:
@@ -110,6 +110,23 @@ class Settings:
         hang on. Casts keep nothing.
         """
         return any(codec != "none" and not codecs.is_cast(codec) for _, codec in self.rules.pairs)
+
+
+def check_unwatched(rules: Rules, config: Config) -> None:
+    """Raise `NotAvailableError` if `Config.watch_codecs` asks to watch gradients that nobody can watch."""
+    if config.watch_codecs and _compresses(rules):
+        raise NotAvailableError(
+            f"{_setting(config)}: what codecs do is measured in DistributedOptimizer and ddp_state of casync.torch "
+            "alone; leave the setting out"
+        )
+
+
+def _setting(config: Config) -> str:
+    return f"watch_codecs={config.watch_codecs} (CASYNC_WATCH_CODECS)"
+
+
+def _compresses(rules: Rules) -> bool:
+    return any(codec != "none" for _, codec in rules.pairs)
 
 
 def rules_and_topology(compression: CompressionLike, topology: str | None) -> tuple[Rules, str]:

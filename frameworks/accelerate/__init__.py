@@ -15,6 +15,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from casync.codecs.specs import CodecsByName, CompressionLike
+from casync.observe.compression_monitor import CompressionMonitor
 
 from .relaxed import diloco, local_sgd
 
@@ -27,6 +28,7 @@ def ddp_kwargs(
     rules: CodecsByName | None = None,
     min_numel: int | None = None,
     topology: str | None = None,
+    monitor: CompressionMonitor | None = None,
     **ddp: Any,
 ) -> DistributedDataParallelKwargs:
     """Has each model that `accelerator.prepare` wraps in DDP synchronise through CaSync, on GPUs and on CPUs.
@@ -39,7 +41,7 @@ def ddp_kwargs(
     Args:
         compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`. None
             takes `CASYNC_COMPRESSION`.
-        rules, min_numel, topology: as there. The accelerator's scaler is found.
+        rules, min_numel, topology, monitor: as there. The accelerator's scaler is found.
         ddp: what `DistributedDataParallelKwargs` takes, but for its hook.
     """
 
@@ -54,6 +56,7 @@ def ddp_kwargs(
                 rules=rules,
                 min_numel=min_numel,
                 topology=topology,
+                monitor=monitor,
                 grad_scaler=scaler if isinstance(scaler, torch.amp.GradScaler) else None,
             )
             model.register_comm_hook(state, hvd.ddp_hook)

@@ -9,6 +9,7 @@ import casync.torch as hvd
 import casync
 from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.errors import CasyncError, InvalidArgumentError
+from casync.observe.compression_monitor import CompressionMonitor
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
@@ -23,7 +24,7 @@ class CasyncStrategy(DDPStrategy):
     Args:
         compression: a codec, or codecs by the names of the module's parameters, as in `casync.torch.ddp_state`. None
             takes `CASYNC_COMPRESSION`.
-        rules, min_numel, topology: as there. The scaler of the precision plugin is found.
+        rules, min_numel, topology, monitor: as there. The scaler of the precision plugin is found.
         ddp: what `DDPStrategy` takes. Raises `InvalidArgumentError` for a hook, since DDP has room for one.
     """
 
@@ -34,6 +35,7 @@ class CasyncStrategy(DDPStrategy):
         rules: CodecsByName | None = None,
         min_numel: int | None = None,
         topology: str | None = None,
+        monitor: CompressionMonitor | None = None,
         **ddp: Any,
     ) -> None:
         for name in ("ddp_comm_hook", "ddp_comm_state", "ddp_comm_wrapper"):
@@ -42,6 +44,7 @@ class CasyncStrategy(DDPStrategy):
         super().__init__(**ddp)
         self._settings: dict[str, Any] = {
             "compression": compression, "rules": rules, "min_numel": min_numel, "topology": topology,
+            "monitor": monitor,
         }  # fmt: skip
         self._hook_state: Any = None
 

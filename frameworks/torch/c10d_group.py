@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from casync.codecs import specs as codecs
+from casync.collectives.settings import check_unwatched
 from casync.config.settings import Config
 from casync.errors import NotAvailableError
 from casync.rendezvous.choose import Started
@@ -73,6 +74,7 @@ class Group:
         )
         self.rules = codecs.rules_of(self._config.compression if options.compression is None else options.compression)
         check_momentum(self.rules)
+        check_unwatched(self.rules, self._config)
         loss_scale = LossScale(options.grad_scaler, self.rules)
         self.has_scaler = options.grad_scaler is not None
         """Whether it was given a GradScaler."""

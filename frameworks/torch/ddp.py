@@ -22,6 +22,7 @@ from casync.collectives.gradient_submits import Gradient, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending
 from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
+from casync.observe.compression_monitor import CompressionMonitor
 from casync.session import default
 from casync.session.completion_group import CompletionGroup
 from casync.session.session import Session
@@ -61,11 +62,14 @@ class DdpState:
         topology: str | None,
         grad_scaler: torch.amp.GradScaler | None,
         min_numel: int | None,
+        monitor: CompressionMonitor | None,
     ) -> None:
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named_parameters or ()}
         world = default.session()
-        self._know(compression, topology, names, min_numel, world, grad_scaler)
-        settings = Settings.of(compression=compression, topology=topology, min_numel=min_numel)
+        self._know(compression, topology, names, min_numel, monitor, world, grad_scaler)
+        settings = Settings.of(
+            compression=compression, topology=topology, min_numel=min_numel, monitor=monitor, may_watch=True
+        )
         LossScale(grad_scaler, settings.rules)
         for _, codec in settings.rules.pairs:
             if codecs.takes_momentum(codec):
@@ -82,11 +86,12 @@ class DdpState:
         topology: str | None,
         names: dict[torch.Tensor, str],
         min_numel: int | None,
+        monitor: CompressionMonitor | None,
         world: Session | None = None,
         grad_scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self._compression, self._topology, self._names = compression, topology, names
-        self._min_numel = min_numel
+        self._min_numel, self._monitor = min_numel, monitor
         self._world, self._grad_scaler = world, grad_scaler
         self._group: Any = None  # that of the DDP, which `_gradients` are for
         self._gradients: DdpGradients | None = None
@@ -105,7 +110,7 @@ class DdpState:
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {"compression": self._compression, "topology": self._topology, "names": self._names}
-        return {**kept, "min_numel": self._min_numel}
+        return {**kept, "min_numel": self._min_numel, "monitor": self._monitor}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         self._know(**kept)
@@ -246,6 +251,11 @@ class DdpState:
         """End a backward, when DDP has taken all results. Raises the error that ended an operation."""
         failure, self._failure = self._failure, None
         given, self._may_discard = self._may_discard, []
+        if (watch := self._ours().watch) is not None:
+            if failure is None and self._factor == 1.0:
+                watch.step_over(self._ours().owner, Average)
+            else:
+                watch.drop()
         if failure is not None:
             raise failure
         for gradient, parameter, mean in given:
@@ -273,6 +283,8 @@ class DdpState:
                 topology=self._topology,
                 min_numel=self._min_numel,
                 process_set=members,
+                monitor=self._monitor,
+                may_watch=True,
             )
             gradients = DdpGradients(settings, self._names)
             self._loss_scale = LossScale(self._grad_scaler, settings.rules)
@@ -297,6 +309,7 @@ def ddp_state(
     min_numel: int | None = None,
     topology: str | None = None,
     grad_scaler: torch.amp.GradScaler | None = None,
+    monitor: CompressionMonitor | None = None,
 ) -> DdpState:
     """The first argument of `register_comm_hook`; one per DistributedDataParallel. Gradients become their mean over the
     ranks of that DDP's process group.
@@ -310,10 +323,11 @@ def ddp_state(
         min_numel: gradients of fewer elements are exact; None takes `Config.min_numel`.
         topology: "auto", "direct", "ps", "ring" or "two_level"; None takes `Config.topology`.
         grad_scaler: the GradScaler that scales the loss, if there is one and a codec keeps residuals.
+        monitor: measures what codecs do to gradients, and warns or falls back; None takes `Config.watch_codecs`.
 
     `state_dict()` of it belongs into every rank's checkpoint, as an optimizer's. `init()` comes first.
     """
-    return DdpState(given(compression, rules), named_parameters, topology, grad_scaler, min_numel)
+    return DdpState(given(compression, rules), named_parameters, topology, grad_scaler, min_numel, monitor)
 
 
 def ddp_hook(hook_state: DdpState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

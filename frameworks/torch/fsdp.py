@@ -24,6 +24,7 @@ import torch.distributed as dist
 from casync.codecs import specs as codecs
 from casync.codecs.compression import given
 from casync.codecs.specs import CodecsByName, CompressionLike
+from casync.collectives.settings import check_unwatched
 from casync.errors import InvalidArgumentError, NotAvailableError
 from torch.distributed.tensor import DTensor
 
@@ -165,6 +166,7 @@ class _Reduction:
         self.group: Group = group
         rules = group.rules if compression is None else codecs.rules_of(compression)
         check_momentum(rules)
+        check_unwatched(rules, group.session.config)
         scale = LossScale(scaler, rules)
         if not group.has_scaler:
             scale.look_for_another("fsdp.compress")

@@ -12,6 +12,7 @@ from casync.accelerate import ddp_kwargs
 import casync
 from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.errors import CasyncError
+from casync.observe.compression_monitor import CompressionMonitor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -27,6 +28,7 @@ def patch(
     rules: CodecsByName | None = None,
     min_numel: int | None = None,
     topology: str | None = None,
+    monitor: CompressionMonitor | None = None,
 ) -> None:
     """Have `trainer` synchronise its gradients through CaSync. Its other settings of DDP stay.
 
@@ -36,7 +38,7 @@ def patch(
     Args:
         compression: a codec, or codecs by the names of the model's parameters, as in `casync.torch.ddp_state`. None
             takes `CASYNC_COMPRESSION`.
-        rules, min_numel, topology: as there. The scaler of the trainer's accelerator is found.
+        rules, min_numel, topology, monitor: as there. The scaler of the trainer's accelerator is found.
     """
     state = _State()
     trainer.add_callback(state)
@@ -46,7 +48,7 @@ def patch(
         given = trainer.accelerator.ddp_handler
         others = {} if given is None else given.to_kwargs()
         trainer.accelerator.ddp_handler = ddp_kwargs(
-            compression, rules=rules, min_numel=min_numel, topology=topology, **others
+            compression, rules=rules, min_numel=min_numel, topology=topology, monitor=monitor, **others
         )
 
     def resuming(resume_from_checkpoint: Any = None, *arguments: Any, **more: Any) -> Any:
