@@ -186,14 +186,14 @@ def report(found: Mapping[str, CompressionMetrics]) -> str:
     payloads = sum(one.payload_bytes for one in found.values())
     errors = _largest("vNMSE", {name: one.error for name, one in found.items()})
     residuals = _largest("|residual| / |gradient|", {name: one.residual for name, one in found.items()})
-    size = f"{_megabytes(raw)} as {_megabytes(payloads)}, {raw / payloads:.3g} times smaller"
-    return f"{len(found)} compressed gradients, {size}; largest {errors}, {residuals}"
+    size = f"{_megabytes(raw)} as {_megabytes(payloads)} ({raw / payloads:.3g} times smaller)"
+    return f"compressed gradients: {len(found)}, {size}; {errors}; {residuals}"
 
 
 def _largest(what: str, values: Mapping[str, float]) -> str:
-    known = {name: value for name, value in values.items() if not math.isnan(value)}
+    known = {name: value for name, value in values.items() if value > 0}  # NaN is not
     name = max(known, key=lambda one: known[one], default="")
-    return f"{what} {known[name]:.3g} ({user_name(name)})" if name else f"{what} not known"
+    return f"largest {what} {known[name]:.3g} ({user_name(name)})" if name else f"no {what}"
 
 
 def _megabytes(number: int) -> str:

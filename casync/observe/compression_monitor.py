@@ -27,8 +27,10 @@ class CompressionMonitor:
     """Steps between two measurements. The first ones are in steps 1, 2, 4, 8 and so on."""
     sample: int = 4096
     """At most so many elements of each gradient are sent uncompressed in a step that is measured."""
-    error_bound: float = 10.0
-    """The largest vNMSE of a gradient whose codec keeps no residual. With a residual it is no sign of harm."""
+    error_bound: float = math.inf
+    """The largest vNMSE of a gradient whose codec keeps no residual. With a residual it is no sign of harm. By default
+    there is none: as ranks come to agree on nothing but noise, their mean becomes small, and the vNMSE large.
+    """
     residual_bound: float = 100.0
     """The largest |residual| / |gradient|, as far as it rises."""
     rises: int = 3

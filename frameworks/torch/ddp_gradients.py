@@ -66,11 +66,15 @@ class DdpGradients(GradientSubmits[torch.Tensor]):
             self.owner.codec_states.release(self.claim)
 
     def put_back(self, gradient: Gradient, mean: torch.Tensor) -> None:
-        """Have each rank send a mean again that nobody took, if a residual is kept and the mean is finite."""
-        kept = self.owner.codec_states
-        if gradient.tensor in kept.residual_names() and mean.isfinite().all():
-            residual = torch.from_numpy(kept.residual(gradient.tensor)) + mean.detach().float().cpu().reshape(-1)
-            kept.set_residual(gradient.tensor, residual.numpy())
+        """Have each rank send a mean again that nobody took, if it is finite and had a residual in it."""
+        kept, tensor = self.owner.codec_states, gradient.tensor
+        has_residual, fallback = tensor in kept.residual_names(), kept.fallbacks.get(tensor)
+        if (has_residual or fallback is not None) and mean.isfinite().all():
+            again = mean.detach().float().cpu().reshape(-1)
+            residual = torch.from_numpy(kept.residual(tensor)) + again if has_residual else again
+            kept.set_residual(tensor, residual.numpy())
+            if fallback is not None:
+                kept.fall_back({tensor: fallback})
 
 
 def _free_prefix(owner: Session, names: Mapping[torch.Tensor, str]) -> str:

@@ -82,6 +82,7 @@ def test_the_line_names_the_worst() -> None:
     one = CompressionMetrics(4, "onebit", 1_000_000, 50_000, error=0.5, residual=3.0, fault="")
     line = report({"allreduce.a": one, "allreduce.b": replace(one, payload_bytes=30_000, error=0.7, residual=math.nan)})
     assert line == (
-        "2 compressed gradients, 2 MB as 0.08 MB, 25 times smaller; largest vNMSE 0.7 (b), "
-        "|residual| / |gradient| 3 (a)"
+        "compressed gradients: 2, 2 MB as 0.08 MB (25 times smaller); largest vNMSE 0.7 (b); "
+        "largest |residual| / |gradient| 3 (a)"
     )
+    assert report({"allreduce.a": replace(one, residual=0.0)}).endswith("; no |residual| / |gradient|")
