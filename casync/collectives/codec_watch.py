@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 import numpy as np
 
-from casync.observe.compression_monitor import CompressionMonitor, Measured, Sums, fault, is_due, measured, places
+from casync.observe.compression_monitor import (
+    REMEMBERED,
+    CompressionMonitor,
+    Measured,
+    Sums,
+    fault,
+    is_due,
+    measured,
+    places,
+    residual_ratio,
+)
 from casync.observe.logs import report_logger
 from casync.observe.metrics import OWN, CompressionMetrics
 from casync.session.session import Session
@@ -87,11 +97,10 @@ class CodecWatch(Generic[T]):
         self._seen.clear()
         if step is None or not seen:
             return
-        found = {name: measured(sums) for name, sums in self._measure(owner, op, seen).items()}
         plans = owner.plans()
-        for name, one in found.items():
+        for name, sums in self._measure(owner, op, seen).items():
             known = owner.compression.get(name)
-            error, residual = (math.nan, math.nan) if one is None else (one.error, one.residual)
+            error, residual = self._learn(name, measured(sums))
             owner.compression[name] = CompressionMetrics(
                 step=step,
                 codec=plans[name].codec,
@@ -102,8 +111,17 @@ class CodecWatch(Generic[T]):
                 fault="" if known is None else known.fault,
             )
         if owner.rank == 0:
-            report_logger(_REPORTS).info("step %d: %s", step, report({name: owner.compression[name] for name in found}))
-        self._judge(owner, step, found)
+            report_logger(_REPORTS).info("step %d: %s", step, report({name: owner.compression[name] for name in seen}))
+        self._judge(owner, step, seen)
+
+    def _learn(self, name: str, one: Measured | None) -> tuple[float | None, float | None]:
+        """Remember a measurement; its vNMSE and its residual, as metrics have them."""
+        history = self._history.setdefault(name, [])
+        if one is None:
+            return math.nan, math.nan
+        history.append(one)
+        del history[: -max(REMEMBERED, self._monitor.rises + 1)]
+        return one.error, residual_ratio(history)
 
     def _sampled(self, values: T, first: int, stride: int) -> _Vector:
         return np.array(self._tensors.every(values, first, stride), np.float64)
@@ -129,22 +147,14 @@ class CodecWatch(Generic[T]):
         held_back = owner.codec_states.held_back(name)
         residual = 0.0 if held_back is None else squared_norm_of(held_back)
         error = squared_norm_of(result - true)
-        if not math.isfinite(error + residual):
-            return Sums(0, 0, 0, 0, keepers=held_back is not None, nonfinite=0, broken=1)
         keepers = float(held_back is not None)
+        if not math.isfinite(error + residual):
+            return Sums(0, 0, 0, one.squared_norm, keepers, nonfinite=0, broken=1)
         return Sums(error, squared_norm_of(true), residual, one.squared_norm, keepers, nonfinite=0, broken=0)
 
-    def _judge(self, owner: Session, step: int, found: dict[str, Measured | None]) -> None:
-        faults: dict[str, str] = {}
-        for name, one in found.items():
-            if one is None:
-                continue
-            history = self._history.setdefault(name, [])
-            history.append(one)
-            del history[: -self._monitor.rises - 1]
-            what = fault(history, self._monitor)
-            if what is not None and name not in self._told:
-                faults[name] = what
+    def _judge(self, owner: Session, step: int, names: Iterable[str]) -> None:
+        found = {name: fault(self._history[name], self._monitor) for name in names if self._history[name]}
+        faults = {name: what for name, what in found.items() if what is not None and name not in self._told}
         for name, what in faults.items():
             self._told.add(name)
             owner.compression[name] = known = replace(owner.compression[name], fault=what)

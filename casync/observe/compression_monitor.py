@@ -12,9 +12,21 @@ from typing import NamedTuple
 
 from casync.errors import InvalidArgumentError
 
-__all__ = ["CompressionMonitor", "Measured", "Sums", "fault", "is_due", "measured", "places"]
+__all__ = [
+    "REMEMBERED",
+    "CompressionMonitor",
+    "Measured",
+    "Sums",
+    "fault",
+    "is_due",
+    "measured",
+    "places",
+    "residual_ratio",
+]
 
 _PRIME = 7919
+REMEMBERED = 8
+"""So many measurements are compared. A batch that is learnt well has a gradient that is orders of magnitude smaller."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +43,10 @@ class CompressionMonitor:
     """The largest vNMSE of a gradient whose codec keeps no residual. With a residual it is no sign of harm. By default
     there is none: as ranks come to agree on nothing but noise, their mean becomes small, and the vNMSE large.
     """
-    residual_bound: float = 100.0
-    """The largest |residual| / |gradient|, as far as it rises."""
-    rises: int = 3
-    """A residual beyond its bound is a fault once it has risen in so many measurements, one after the other."""
+    residual_bound: float = 20.0
+    """The largest |residual| / |gradient|, as far as the residual grows."""
+    rises: int = 2
+    """A residual beyond its bound is a fault if it has grown in so many measurements, one after the other."""
     fallback: str | None = None
     """What a gradient at fault goes with from then on: "bf16" or "fp16". None: there is a warning, and no more."""
 
@@ -90,7 +102,9 @@ class Measured:
     error: float | None
     """vNMSE: |result - true|² / |true|²."""
     residual: float | None
-    """|residual| / |gradient|, over all ranks."""
+    """|residual|, over all ranks."""
+    gradient: float = 0.0
+    """|gradient|, over all ranks."""
 
 
 def measured(sums: Sums) -> Measured | None:
@@ -98,10 +112,19 @@ def measured(sums: Sums) -> Measured | None:
     if sums.nonfinite:
         return None
     if sums.broken:
-        return Measured(math.inf, math.inf if sums.keepers else None)
+        return Measured(math.inf, math.inf if sums.keepers else None, math.sqrt(sums.gradient))
     error = sums.error / sums.square if sums.square else None
-    residual = math.sqrt(sums.residual / sums.gradient) if sums.keepers and sums.gradient else None
-    return Measured(error, residual)
+    return Measured(error, math.sqrt(sums.residual) if sums.keepers else None, math.sqrt(sums.gradient))
+
+
+def residual_ratio(history: Sequence[Measured]) -> float | None:
+    """The last |residual| against the largest |gradient| of the measurements so far; None if there is none of either.
+
+    Against the gradient of its own step it would be large whenever a batch happens to be learnt already.
+    """
+    gradient = max(one.gradient for one in history)
+    residual = history[-1].residual
+    return None if residual is None or gradient == 0 else residual / gradient
 
 
 def fault(history: Sequence[Measured], monitor: CompressionMonitor) -> str | None:
@@ -113,11 +136,12 @@ def fault(history: Sequence[Measured], monitor: CompressionMonitor) -> str | Non
         if last.error is None or last.error <= monitor.error_bound:
             return None
         return f"has a vNMSE of {last.error:.3g}, and its bound is {monitor.error_bound:g}"
+    ratio = residual_ratio(history)
     recent = [one.residual for one in history[-monitor.rises - 1 :] if one.residual is not None]
     rises = sum(before < after for before, after in zip(recent, recent[1:], strict=False))
-    if last.residual <= monitor.residual_bound or rises < monitor.rises:
+    if ratio is None or ratio <= monitor.residual_bound or rises < monitor.rises:
         return None
     return (
-        f"holds back {last.residual:.3g} times the gradient, and its bound is {monitor.residual_bound:g}; that has "
-        f"risen in {monitor.rises} measurements, one after the other"
+        f"holds back {ratio:.3g} times the gradient, and its bound is {monitor.residual_bound:g}; that has grown in "
+        f"{monitor.rises} measurements, one after the other"
     )

@@ -135,7 +135,9 @@ class CompressionMetrics:
     compression. NaN if it could not be measured: a rank's own gradient was not finite, or `true` was 0.
     """
     residual: float
-    """|residual| / |gradient|, over all ranks. 0 where the codec keeps none; NaN if it could not be measured."""
+    """|residual| / |gradient|, over all ranks, with the largest |gradient| of the last 8 measurements. 0 where the
+    codec keeps none; NaN if it could not be measured.
+    """
     fault: str
     """What the monitor has found wrong with the codec that the program asked for; empty: nothing."""
 

@@ -7,7 +7,16 @@ import pytest
 
 from casync.collectives.codec_watch import report
 from casync.errors import InvalidArgumentError
-from casync.observe.compression_monitor import CompressionMonitor, Measured, Sums, fault, is_due, measured, places
+from casync.observe.compression_monitor import (
+    CompressionMonitor,
+    Measured,
+    Sums,
+    fault,
+    is_due,
+    measured,
+    places,
+    residual_ratio,
+)
 from casync.observe.metrics import CompressionMetrics
 
 MONITOR = CompressionMonitor(error_bound=2.0, residual_bound=10.0, rises=2)
@@ -35,32 +44,45 @@ def sums(error=0.0, square=1.0, residual=0.0, gradient=1.0, keepers=0.0, nonfini
 
 
 def test_what_sums_say() -> None:
-    assert measured(sums(error=3.0, square=2.0)) == Measured(1.5, None)
-    assert measured(sums(error=3.0, square=2.0, residual=8.0, gradient=2.0, keepers=1)) == Measured(1.5, 2.0)
-    assert measured(sums(error=1.0, square=0.0, keepers=1, gradient=0.0)) == Measured(None, None), "nothing to compare"
+    assert measured(sums(error=3.0, square=2.0, gradient=4.0)) == Measured(1.5, None, 2.0)
+    assert measured(sums(error=3.0, square=2.0, residual=9.0, gradient=4.0, keepers=1)) == Measured(1.5, 3.0, 2.0)
+    assert measured(sums(error=1.0, square=0.0, keepers=1)) == Measured(None, 0.0, 1.0), "nothing to compare with"
     assert measured(sums(nonfinite=1, broken=2)) is None, "a rank's own NaN is no fault of a codec"
-    assert measured(sums(broken=1)) == Measured(math.inf, None)
+    assert measured(sums(broken=1)) == Measured(math.inf, None, 1.0)
+    assert measured(sums(broken=1, keepers=3)) == Measured(math.inf, math.inf, 1.0)
 
 
-def ratios(*values: float | None) -> list[Measured]:
-    return [Measured(50.0, value) for value in values]
+def kept(*residuals: float | None, gradient: float = 1.0) -> list[Measured]:
+    return [Measured(500.0, residual, gradient) for residual in residuals]
+
+
+def test_a_residual_is_compared_with_a_gradient_of_the_usual_size() -> None:
+    assert residual_ratio(kept(3.0, gradient=2.0)) == 1.5
+    assert residual_ratio([*kept(3.0, gradient=2.0), *kept(4.0, gradient=0.001)]) == 2.0, "a batch that is learnt"
+    assert residual_ratio([*kept(3.0, gradient=2.0), *kept(4.0, gradient=0.0)]) == 2.0
+    assert residual_ratio(kept(3.0, gradient=0.0)) is None and residual_ratio(kept(None)) is None
 
 
 def test_an_error_beyond_its_bound_is_a_fault_where_nothing_is_kept() -> None:
     assert fault([Measured(2.0, None)], MONITOR) is None
     assert fault([Measured(None, None)], MONITOR) is None
     assert fault([Measured(2.1, None)], MONITOR) == "has a vNMSE of 2.1, and its bound is 2"
-    assert fault(ratios(1.0), MONITOR) is None, "what is held back is not lost"
+    assert fault([Measured(1e9, None)], CompressionMonitor()) is None, "there is no bound by default"
+    assert fault(kept(1.0), MONITOR) is None, "what is held back is not lost"
 
 
-def test_a_residual_is_a_fault_once_it_is_large_and_has_risen() -> None:
-    assert fault(ratios(1.0, 5.0, 11.0), MONITOR) is not None
-    assert fault(ratios(5.0, 11.0), MONITOR) is None, "it has risen once"
-    assert fault(ratios(1.0, 12.0, 11.0), MONITOR) is None, "it falls again"
-    assert fault(ratios(12.0, 12.0, 12.0), MONITOR) is None, "it stays"
-    assert fault(ratios(1.0, 5.0, 10.0), MONITOR) is None, "it is within its bound"
-    assert fault(ratios(9.0, 1.0, 5.0, 11.0), MONITOR) is not None, "what was before does not count"
-    assert fault(ratios(1.0, None, 5.0, 11.0), MONITOR) is None, "one of the last could not be measured"
+def test_a_residual_is_a_fault_once_it_is_large_and_has_grown() -> None:
+    assert fault(kept(1.0, 5.0, 11.0), MONITOR) == (
+        "holds back 11 times the gradient, and its bound is 10; that has grown in 2 measurements, one after the other"
+    )
+    assert fault(kept(5.0, 11.0), MONITOR) is None, "it has grown once"
+    assert fault(kept(1.0, 12.0, 11.0), MONITOR) is None, "it falls again"
+    assert fault(kept(12.0, 12.0, 12.0), MONITOR) is None, "it stays"
+    assert fault(kept(1.0, 5.0, 10.0), MONITOR) is None, "it is within its bound"
+    assert fault(kept(9.0, 1.0, 5.0, 11.0), MONITOR) is not None, "what was before does not count"
+    assert fault(kept(1.0, None, 5.0, 11.0), MONITOR) is None, "there was none in one of the last"
+    assert fault([*kept(1.0), *kept(5.0, 11.0, gradient=0.0)], MONITOR) is not None, "the net is dead, and it grows"
+    assert fault([*kept(1.0), *kept(5.0, 11.0, gradient=2.0)], MONITOR) is None, "so does the gradient"
 
 
 def test_nan_of_finite_gradients_is_a_fault_at_once() -> None:
