@@ -52,12 +52,14 @@ class _Manifest:
     """How many numbers each array of a shard has, by its key. Earlier checkpoints do not say it."""
     fallbacks: dict[str, str]
     """By tensor, the codec that a monitor has put in the place of the program's."""
+    unsent: list[str]
+    """Those of them that have not made their uncompressed step yet."""
 
     def to_json(self) -> str:
         plans = {name: asdict(each) for name, each in self.plans.items()}
         content = {"format": _FORMAT, "version": _VERSION, "save": self.save, "size": self.size}
         content |= {"tensors": self.tensors, "plans": plans, "lengths": self.lengths}
-        content["fallbacks"] = self.fallbacks
+        content |= {"fallbacks": self.fallbacks, "unsent": self.unsent}
         return json.dumps(content, indent=1) + "\n"
 
     @classmethod
@@ -73,7 +75,8 @@ class _Manifest:
         if more := [path.name for path in folder.glob(_shard(folder, save, "*").name) if _rank_of(path) >= size]:
             raise _damaged(folder / _MANIFEST, f"size={size} is too small, as {more[0]} is of the same save")
         plans = {name: plan.GradientPlan(**each) for name, each in content["plans"].items()}
-        return cls(save, size, content["tensors"], plans, content.get("lengths", {}), content.get("fallbacks", {}))
+        lengths, fallbacks = content.get("lengths", {}), content.get("fallbacks", {})
+        return cls(save, size, content["tensors"], plans, lengths, fallbacks, content.get("unsent", []))
 
     def keys(self) -> Iterator[str]:
         """Yield the keys of the arrays that each shard has."""
@@ -105,8 +108,8 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
         return {key: len(values) for key, values in arrays.items()}
 
     lengths = _together(owner, write_shard)
-    fallbacks = dict(owner.codec_states.fallbacks)
-    manifest = _Manifest(save, owner.size, _described(owner), owner.plans(), lengths, fallbacks)
+    fallbacks, unsent = dict(owner.codec_states.fallbacks), sorted(owner.codec_states.unsent)
+    manifest = _Manifest(save, owner.size, _described(owner), owner.plans(), lengths, fallbacks, unsent)
 
     def write_manifest() -> None:
         if owner.world.local_rank == 0:  # of each host, should the folder not be shared
@@ -159,7 +162,7 @@ def _restore(owner: Session, arrays: Mapping[str, np.ndarray[Any, Any]], manifes
                 name: {**of, "values": arrays[_array(tensor, name)]} for name, of in what["state"]["arrays"].items()
             }
             kept.set_state(tensor, {**what["state"], "arrays": filled})
-    kept.fall_back(manifest.fallbacks)
+    kept.fall_back(manifest.fallbacks, manifest.unsent)
     kept.note_loaded({*manifest.tensors, *manifest.fallbacks})
 
 

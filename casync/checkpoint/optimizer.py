@@ -9,7 +9,7 @@ every rank.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ def collect(session: Session, names: Mapping[str, str]) -> dict[str, Any]:
         "residuals": {name: kept.residual(tensor) for name, tensor in names.items() if tensor in with_residual},
         "states": {name: kept.state(tensor) for name, tensor in names.items() if tensor in with_state},
         "fallbacks": {name: kept.fallbacks[tensor] for name, tensor in names.items() if tensor in kept.fallbacks},
+        "unsent": [name for name, tensor in names.items() if tensor in kept.unsent],
     }
 
 
@@ -64,12 +65,14 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
     residuals: Mapping[str, Any] = {}
     states: Mapping[str, Any] = {}
     fallbacks: Mapping[str, str] = {}
+    unsent: Collection[str] = ()
     if state is not None:
         if state.get("format") not in (1, _FORMAT):
             raise InvalidArgumentError(
                 f"codec state of format {state.get('format')!r}; this version of CaSync reads formats 1 and {_FORMAT}"
             )
         residuals, states, fallbacks = state["residuals"], state.get("states", {}), state.get("fallbacks", {})
+        unsent = state.get("unsent", ())
     if unknown := sorted({*residuals, *states, *fallbacks} - set(names)):
         raise InvalidArgumentError(f"codec state of parameters that are not in this optimizer: {', '.join(unknown)}")
     if state is not None and (state["rank"], state["size"]) != (session.rank, session.size):
@@ -94,7 +97,8 @@ def restore(session: Session, names: Mapping[str, str], state: Mapping[str, Any]
         session.codec_states.set_residual(names[name], values)
     for name, kept in states.items():
         session.codec_states.set_state(names[name], kept)
-    session.codec_states.fall_back({names[name]: codec for name, codec in fallbacks.items()})
+    fallen = {names[name]: codec for name, codec in fallbacks.items()}
+    session.codec_states.fall_back(fallen, {names[name] for name in unsent if name in names})
 
 
 def take_pending(session: Session, tensor: str, numel: int) -> np.ndarray[Any, Any]:

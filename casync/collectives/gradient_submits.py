@@ -132,7 +132,7 @@ class GradientSubmits(Generic[T]):
             in_core = self.tensors.dtype(values)
         extents = self.tensors.shape(values)
         kept, tensor = owner.codec_states, gradient.tensor
-        sends_all = kept.take_to_send_all(tensor)
+        sends_all = kept.take_unsent(tensor)
         codec = (
             "none"
             if sends_all

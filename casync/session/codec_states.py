@@ -68,7 +68,8 @@ class CodecStates:
         self._loaded: set[str] = set()
         self.fallbacks: dict[str, str] = {}
         """By tensor, the codec that a monitor has put in the place of the program's. The same on all ranks."""
-        self._to_send_all: set[str] = set()
+        self.unsent: set[str] = set()
+        """Those of `fallbacks` that have not made their uncompressed step yet. The same on all ranks."""
 
     def residual_names(self) -> set[str]:
         """The tensors that have a residual."""
@@ -122,12 +123,12 @@ class CodecStates:
 
     # --- codecs that others have been put in the place of -------------------------------------------------------------
 
-    def fall_back(self, codecs: Mapping[str, str]) -> None:
-        """From the next step on these tensors go with these codecs, on all ranks alike. In that step they go
-        uncompressed, with all that was held back of them: 16 bits would round it, and overflow.
+    def fall_back(self, codecs: Mapping[str, str], unsent: Collection[str] | None = None) -> None:
+        """From the next step on these tensors go with these codecs, on all ranks alike. In that step those in `unsent`
+        go uncompressed, with all that was held back of them: 16 bits would round it, and overflow. None: all of them.
         """
         self.fallbacks.update(codecs)
-        self._to_send_all.update(codecs)
+        self.unsent.update(codecs if unsent is None else codecs.keys() & set(unsent))
         for tensor in codecs:
             self._tell_changed(tensor)
 
@@ -135,14 +136,14 @@ class CodecStates:
         """These tensors go with the program's own codecs again, on all ranks alike."""
         for tensor in self.fallbacks.keys() & set(tensors):
             del self.fallbacks[tensor]
-            self._to_send_all.discard(tensor)
+            self.unsent.discard(tensor)
             self._tell_changed(tensor)
 
-    def take_to_send_all(self, tensor: str) -> bool:
+    def take_unsent(self, tensor: str) -> bool:
         """Whether the next step is the one in which `tensor` goes uncompressed. Says so once."""
-        if tensor not in self._to_send_all:
+        if tensor not in self.unsent:
             return False
-        self._to_send_all.discard(tensor)
+        self.unsent.discard(tensor)
         return True
 
     def _tell_changed(self, tensor: str) -> None:

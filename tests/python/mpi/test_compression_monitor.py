@@ -279,6 +279,7 @@ def test_a_fall_back_outlives_a_restart(way, late, rng, rank, size, tmp_path_fac
     result = job.step(a=own[rank], b=own[rank])["a"]
     expected = (np.sum(own, axis=0, dtype=np.float64) + before) / size
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    assert codecs()["a"] == ("bf16" if late and "broadcast" not in way else "none"), "as if it had not been interrupted"
     job.step(a=own[rank], b=own[rank])
     assert codecs() == {"a": "bf16", "b": "onebit"} and not job.held_back("a").any()
     job.optimizer.load_state_dict({**state, "casync": {**state["casync"], "fallbacks": {}}})
