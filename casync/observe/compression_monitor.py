@@ -32,23 +32,26 @@ REMEMBERED = 8
 @dataclass(frozen=True)
 class CompressionMonitor:
     """Measures what codecs do to gradients, and warns of harm: for `monitor=` of `DistributedOptimizer` and
-    `ddp_state`. Raises `InvalidArgumentError` for what cannot be.
+    `ddp_state`. docs/watching.md says what the numbers mean. Raises `InvalidArgumentError` for what cannot be.
+
+    Args:
+        every: steps between two measurements. The first ones are in steps 1, 2, 4, 8 and so on.
+        sample: at most so many elements of each gradient are sent uncompressed in a step that is measured.
+        error_bound: the largest vNMSE of a gradient whose codec keeps no residual. With a residual it is no sign of
+            harm. By default there is none: as ranks come to agree on nothing but noise, their mean becomes small, and
+            the vNMSE large.
+        residual_bound: the largest |residual| / |gradient|, as far as the residual grows.
+        rises: a residual beyond its bound is a fault if it has grown in so many measurements, one after the other.
+        fallback: what a gradient at fault goes with from then on: "bf16" or "fp16". None: there is a warning, and no
+            more.
     """
 
     every: int = 100
-    """Steps between two measurements. The first ones are in steps 1, 2, 4, 8 and so on."""
     sample: int = 4096
-    """At most so many elements of each gradient are sent uncompressed in a step that is measured."""
     error_bound: float = math.inf
-    """The largest vNMSE of a gradient whose codec keeps no residual. With a residual it is no sign of harm. By default
-    there is none: as ranks come to agree on nothing but noise, their mean becomes small, and the vNMSE large.
-    """
     residual_bound: float = 20.0
-    """The largest |residual| / |gradient|, as far as the residual grows."""
     rises: int = 2
-    """A residual beyond its bound is a fault if it has grown in so many measurements, one after the other."""
     fallback: str | None = None
-    """What a gradient at fault goes with from then on: "bf16" or "fp16". None: there is a warning, and no more."""
 
     def __post_init__(self) -> None:
         for name in ("every", "sample", "rises"):

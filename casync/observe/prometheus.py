@@ -53,6 +53,10 @@ def _by_rounds(field: str) -> Callable[[Metrics], Samples]:
     return lambda metrics: [((name,), getattr(one, field)) for name, one in metrics.rounds.items()]
 
 
+def _by_compression(field: str) -> Callable[[Metrics], Samples]:
+    return lambda metrics: [((name,), getattr(one, field)) for name, one in metrics.compression.items()]
+
+
 def _by_message(field: str) -> Callable[[Metrics], Samples]:
     def samples(metrics: Metrics) -> Samples:
         for name, codec in metrics.codecs.items():
@@ -137,6 +141,9 @@ _COUNTERS = (
 )
 _GAUGES = (
     _Family("casync_rank_distance", "Of ranks before a round, relative.", ("rounds",), _by_rounds("relative_distance")),
+    _Family("casync_compression_error", "vNMSE, as last measured.", ("gradient",), _by_compression("error")),
+    _Family("casync_compression_residual", "|residual| / |gradient|.", ("gradient",), _by_compression("residual")),
+    _Family("casync_compression_ratio", "Bytes of gradients by payloads.", ("gradient",), _by_compression("ratio")),
     _Family("casync_queue_length", "How many wait or are under way.", ("queue",), _queues),
     _Family("casync_pool_capacity_bytes", "Size of the pool.", (), _one(lambda metrics: metrics.pool.capacity_bytes)),
     _Family("casync_pool_used_bytes", "Memory of it in use.", (), _one(lambda metrics: metrics.pool.used_bytes)),

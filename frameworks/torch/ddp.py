@@ -135,7 +135,8 @@ class DdpState:
         if gradients is None:
             self._loaded = state_dict
             return
-        gradients.know([*state_dict["residuals"], *state_dict.get("states", {})])
+        kept = state_dict["residuals"], state_dict.get("states", {}), state_dict.get("fallbacks", {})
+        gradients.know(name for names in kept for name in names)
         gradients.load_state_dict(gradients.by_name.values(), state_dict, torch.Tensor.numpy)
 
     def release(self) -> None:

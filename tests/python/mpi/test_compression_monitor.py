@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import casync
+import casync.metrics
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.observe.compression_monitor import places
 from casync.session import default
@@ -98,6 +99,17 @@ def test_numbers_are_those_of_numpy(codec, more, rng, rank, size):
     ratio = {"onebit": 25, "topk(ratio=0.1)": 5, "int8": 3.9, "fp16": 2}[codec]
     assert found("b").ratio == pytest.approx(ratio, rel=0.2) == pytest.approx(metrics.compression_ratio, rel=0.2)
     assert not [name for name in {**metrics.gradients, **hvd.plans()} if "watch" in name], "those are CaSync's own"
+
+
+@pytest.mark.usefixtures("several")
+def test_prometheus_has_them(rng, rank, size):
+    pytest.importorskip("prometheus_client")
+    job = Job("onebit", hvd.CompressionMonitor())
+    job.step(a=numbers(rng, size)[rank])
+    text = casync.metrics.prometheus()
+    for name in ("error", "residual", "ratio"):
+        (line,) = [one for one in text.splitlines() if one.startswith(f"casync_compression_{name}{{") and ".a" in one]
+        assert float(line.split()[-1]) == pytest.approx(getattr(found("a"), name))
 
 
 @pytest.mark.usefixtures("several")
@@ -372,3 +384,11 @@ def test_ddps_hook_is_watched_too(rank, size, caplog):
     assert all(theirs == seen for theirs in hvd.allgather_object(seen))
     assert found("2.weight").error < 1e-3 and not found("2.weight").fault and found("2.weight").step == 7
     assert state.state_dict()["fallbacks"] == {"0.weight": "always(bf16)"}
+    saved = state.state_dict()
+    new_session()
+    ddp = nn.parallel.DistributedDataParallel(model)
+    state = hvd.ddp_state(rules, model.named_parameters())
+    ddp.register_comm_hook(state, hvd.ddp_hook)
+    state.load_state_dict(saved)
+    step(ddp, optimizer, batch_of(0, rank))
+    assert hvd.plans()["allreduce.0.weight"].codec == "bf16" and hvd.plans()["allreduce.2.weight"].codec == "int8"

@@ -11,6 +11,7 @@ import torch
 from casync import _core
 from casync._constants import LOG_LEVELS
 from casync.config.settings import Config
+from casync.observe.logs import report_logger
 from casync.tensors.signature import OpKind, Sum
 
 
@@ -48,6 +49,14 @@ def test_plans_are_info(caplog, settings):
 def test_they_are_not_shown_above_that(caplog, settings):
     one_step(**settings)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("level", "is_shown"), [(logging.NOTSET, True), (logging.INFO, True), (logging.ERROR, False)])
+def test_a_report_that_was_asked_for_is_shown(level, is_shown):
+    logging.getLogger("casync").setLevel(level)
+    logger = logging.getLogger("casync.asked")
+    logger.setLevel(logging.NOTSET)
+    assert report_logger("asked") is logger and logger.isEnabledFor(logging.INFO) == is_shown
 
 
 def spoilt():
