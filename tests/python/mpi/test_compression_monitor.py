@@ -392,3 +392,20 @@ def test_ddps_hook_is_watched_too(rank, size, caplog):
     state.load_state_dict(saved)
     step(ddp, optimizer, batch_of(0, rank))
     assert hvd.plans()["allreduce.0.weight"].codec == "bf16" and hvd.plans()["allreduce.2.weight"].codec == "int8"
+
+
+@pytest.mark.usefixtures("several")
+def test_ranks_that_differ_about_what_is_sparse_measure_the_same(rank):
+    """Rank 0 has no gradient of the embedding and submits dense zeros, which others do not see."""
+    embedding, layer = nn.Embedding(50, 20, sparse=True), nn.Linear(20, 300)
+    named = [("embedding", embedding.weight), ("weight", layer.weight)]
+    optimizer = torch.optim.SGD([one for _, one in named], lr=0.0)
+    rules = {"embedding": "fp16", "*": "int8"}
+    monitor = hvd.CompressionMonitor(every=1)
+    optimizer = hvd.DistributedOptimizer(optimizer, named, compression=rules, monitor=monitor)
+    for _ in range(3):
+        optimizer.zero_grad()
+        inputs = torch.ones(2, 20) if rank == 0 else embedding(torch.tensor([3, rank]))
+        layer(inputs).square().sum().backward()
+        optimizer.step()
+    assert hvd.metrics().compression.keys() == {"allreduce.weight"} and found("weight").step == 3
