@@ -40,7 +40,7 @@ class CompressionMonitor:
         error_bound: the largest vNMSE of a gradient whose codec keeps no residual. With a residual it is no sign of
             harm. By default there is none: as ranks come to agree on nothing but noise, their mean becomes small, and
             the vNMSE large.
-        residual_bound: the largest |residual| / |gradient|, as far as the residual grows.
+        residual_bound: the largest `|residual| / |gradient|`, as far as the residual grows.
         rises: a residual beyond its bound is a fault if it has grown in so many measurements, one after the other.
         fallback: what a gradient at fault goes with from then on: "bf16" or "fp16". None: there is a warning, and no
             more.
@@ -103,11 +103,11 @@ class Measured:
     """What one measurement says of a gradient. None: nothing."""
 
     error: float | None
-    """vNMSE: |result - true|² / |true|²."""
+    """vNMSE: `|result - true|² / |true|²`."""
     residual: float | None
-    """|residual|, over all ranks."""
+    """`|residual|`, over all ranks."""
     gradient: float = 0.0
-    """|gradient|, over all ranks."""
+    """`|gradient|`, over all ranks."""
 
 
 def measured(sums: Sums) -> Measured | None:
@@ -121,7 +121,7 @@ def measured(sums: Sums) -> Measured | None:
 
 
 def residual_ratio(history: Sequence[Measured]) -> float | None:
-    """The last |residual| against the largest |gradient| of the measurements so far; None if there is none of either.
+    """The last `|residual|` against the largest `|gradient|` of the measurements so far; None if there is none of either.
 
     Against the gradient of its own step it would be large whenever a batch happens to be learnt already.
     """

@@ -131,11 +131,11 @@ class CompressionMetrics:
     payload_bytes: int
     """Bytes of the gradient as one rank encodes it; where their number varies, as measured, or else at most."""
     error: float
-    """vNMSE: |result - true|² / |true|², of a sample of the elements, where `true` is what the result would be without
-    compression. NaN if it could not be measured: a rank's own gradient was not finite, or `true` was 0.
+    """vNMSE: `|result - true|² / |true|²`, of a sample of the elements, where `true` is what the result would be
+    without compression. NaN if it could not be measured: a rank's own gradient was not finite, or `true` was 0.
     """
     residual: float
-    """|residual| / |gradient|, over all ranks, with the largest |gradient| of the last 8 measurements. 0 where the
+    """`|residual| / |gradient|`, over all ranks, with the largest `|gradient|` of the last 8 measurements. 0 where the
     codec keeps none; NaN if it could not be measured.
     """
     fault: str
