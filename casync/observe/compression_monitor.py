@@ -121,7 +121,7 @@ def measured(sums: Sums) -> Measured | None:
 
 
 def residual_ratio(history: Sequence[Measured]) -> float | None:
-    """The last `|residual|` against the largest `|gradient|` of the measurements so far; None if there is none of either.
+    """The last `|residual|` against the largest `|gradient|` of the measurements so far; None if either is missing.
 
     Against the gradient of its own step it would be large whenever a batch happens to be learnt already.
     """
