@@ -241,7 +241,7 @@ Blob TensorReference::reduce(const std::vector<Blob>& inputs) {
         out = allreduce_plain(inputs);
       } else if (inputs.size() == 1) {
         out = inputs[0];  // N = 1 is the identity
-      } else if (codec_->info().rounds.size() > 1 || tensor_.plan.topology == "direct") {
+      } else if (merges_payloads(codec_->info()) || tensor_.plan.topology == "direct") {
         out = rounds(inputs);
       } else {
         out = parameter_server(inputs);
@@ -495,7 +495,7 @@ Blob TensorReference::scatter(const std::vector<Blob>& inputs) {
   return out;
 }
 
-/// direct with a codec, and codecs of several rounds: every member encodes, payloads are merged in member order, and
+/// direct with a codec, and codecs whose payloads merge: every member encodes, payloads are merged in member order, and
 /// the result of a round is what the next one starts from. In the last round direct decodes each payload, PS the merged
 /// one. By two levels a host's leader encodes the sum over its ranks; a ring adds payloads up in parts.
 Blob TensorReference::rounds(const std::vector<Blob>& inputs) {
