@@ -34,7 +34,7 @@ std::int64_t encode(const Given* given, int round, const float* accumulated, flo
                     .mid = mid,
                     .payload = payload,
                     .payload_end = payload + capacity,
-                    .received = received,
+                    .received = reinterpret_cast<const std::byte*>(received),
                     .scratch = scratch.data()};
   const EncodedUnit encoded = given->kernels().encode_unit(job, round);
   *nonfinite = encoded.nonfinite ? 1 : 0;
@@ -48,7 +48,7 @@ std::int64_t decode(const Given* given, int round, const std::byte* payload, std
   const DecodeJob job{.facts = facts,
                       .payload = payload,
                       .payload_end = payload + bytes,
-                      .received = received,
+                      .received = reinterpret_cast<const std::byte*>(received),
                       .scratch = scratch.data(),
                       .out = out,
                       .accumulated = accumulated,
