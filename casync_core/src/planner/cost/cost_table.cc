@@ -23,9 +23,9 @@ constexpr std::array kPriors{
     Prior{"qsgd", {2e-6, 0.25e-9, 2e-6, 0.15e-9}},
     Prior{"minmax_uint8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
     Prior{"int4", {2e-6, 0.32e-9, 2e-6, 0.15e-9}},
-    Prior{"randomk", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
-    Prior{"topkc", {2e-6, 0.50e-9, 2e-6, 0.25e-9}},
-    Prior{"thc", {2e-6, 4.0e-9, 2e-6, 2.0e-9}},
+    Prior{"randomk", {2e-6, 0.25e-9, 2e-6, 0.10e-9}},
+    Prior{"topkc", {2e-6, 0.35e-9, 2e-6, 0.12e-9}},
+    Prior{"thc", {2e-6, 2.0e-9, 2e-6, 0.70e-9}},
     Prior{"fp8", {2e-6, 0.90e-9, 2e-6, 0.35e-9}},
 };
 constexpr CodecCost kCautious{5e-6, 0.5e-9, 5e-6, 0.5e-9};
