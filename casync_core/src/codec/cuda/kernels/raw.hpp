@@ -32,6 +32,11 @@ struct Int8 {
   static CASYNC_DEVICE float held(float sum) { return smaller(larger(sum, -127.0F), 127.0F); }
 };
 
+template <typename Format>
+constexpr bool kSaturates = false;
+template <>
+constexpr bool kSaturates<Int8> = true;
+
 /// out = value(i) for each element of a piece of n.
 template <typename Format, typename Team, typename To, typename Value>
 CASYNC_DEVICE void produce(const Team& team, std::int64_t piece, std::int64_t n, std::int32_t* nonfinite, const To& to,
@@ -86,7 +91,7 @@ CASYNC_DEVICE void merge_raw(const Team& team, const RawMerge& merge, std::int64
         float sum = of(merge.sources[0], i);
         for (int s = 1; s < merge.count; ++s) {
           const float next = of(merge.sources[s], i);
-          if constexpr (__is_same(Format, Int8))
+          if constexpr (kSaturates<Format>)
             sum = Int8::held(sum + next);
           else
             sum = !merge.largest ? sum + next : next > sum || next != next ? next : sum;
