@@ -51,9 +51,9 @@ def test_they_are_not_shown_above_that(caplog, settings):
     assert caplog.records == []
 
 
-@pytest.mark.parametrize(("level", "is_shown"), [(logging.NOTSET, True), (logging.INFO, True), (logging.ERROR, False)])
-def test_a_report_that_was_asked_for_is_shown(level, is_shown):
-    logging.getLogger("casync").setLevel(level)
+@pytest.mark.parametrize(("own", "is_shown"), [(logging.NOTSET, True), (logging.INFO, True), (logging.ERROR, False)])
+def test_a_report_that_was_asked_for_is_shown(own, is_shown):
+    logging.getLogger("casync").setLevel(own)
     logger = logging.getLogger("casync.asked")
     logger.setLevel(logging.NOTSET)
     assert report_logger("asked") is logger and logger.isEnabledFor(logging.INFO) == is_shown
