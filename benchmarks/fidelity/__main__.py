@@ -58,6 +58,8 @@ def main() -> None:
     parser.add_argument("--chart", type=Path, help="draw the curves of the task into this file")
     parser.add_argument("--page", type=Path, help="put the table of the group there, and train nothing")
     given = parser.parse_args()
+    if given.page and not given.group:
+        parser.error("--page needs the --group whose table goes there")
     kept: dict[str, Any] = json.loads(given.json.read_text()) if given.json.exists() else {}
     if given.quick:
         kept, given.seeds, given.steps = {}, 1, 128

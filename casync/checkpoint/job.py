@@ -53,7 +53,7 @@ class _Manifest:
     fallbacks: dict[str, str]
     """By tensor, the codec that a monitor has put in the place of the program's."""
     unsent: list[str]
-    """Those of them that have not made their uncompressed step yet."""
+    """Tensors of `fallbacks` whose uncompressed step is still to come."""
 
     def to_json(self) -> str:
         plans = {name: asdict(each) for name, each in self.plans.items()}

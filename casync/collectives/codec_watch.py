@@ -142,7 +142,7 @@ class CodecWatch(Generic[T]):
         return {name: Sums(*map(float, row)) for name, row in zip(seen, numbers, strict=True)}
 
     def _own_part(self, owner: Session, name: str, one: _Seen[T], true: _Vector) -> Sums:
-        """What this rank has found of a gradient of its own that is finite."""
+        """Return what this rank has found of one gradient. Its own values of it are finite."""
         result = self._sampled(one.values, one.first, one.stride)
         held_back = owner.codec_states.held_back(name)
         residual = 0.0 if held_back is None else squared_norm_of(held_back)

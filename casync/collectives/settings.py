@@ -36,7 +36,7 @@ class Settings:
     min_numel: int | None = None
     """Gradients of fewer elements are exact. None takes the session's number."""
     monitor: CompressionMonitor | None = None
-    """Who watches over what codecs do. None: nobody."""
+    """It measures what codecs do. None: nothing is measured."""
 
     @classmethod
     def of(

@@ -83,9 +83,9 @@ class Sums(NamedTuple):
     """A measurement of one gradient: sums over the ranks, and so the same on all of them."""
 
     error: float
-    """Of the sampled elements: squares of the result less the true one."""
+    """Squared differences of the result from the true one, over the sampled elements."""
     square: float
-    """Of the same elements: squares of the true result."""
+    """Squares of the true result, over the same elements."""
     residual: float
     """Squares of all that codecs hold back of the gradient."""
     gradient: float
@@ -100,7 +100,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What one measurement says of a gradient. None: nothing."""
+    """One measurement of a gradient. A number that is None could not be measured."""
 
     error: float | None
     """vNMSE: `|result - true|² / |true|²`."""
@@ -111,7 +111,7 @@ class Measured:
 
 
 def measured(sums: Sums) -> Measured | None:
-    """What the sums say; None if a rank's own gradient was not finite, which is no fault of a codec."""
+    """Return the measurement that the sums give; None if a rank's own gradient was not finite, which is no fault of a codec."""
     if sums.nonfinite:
         return None
     if sums.broken:
