@@ -111,7 +111,10 @@ class Measured:
 
 
 def measured(sums: Sums) -> Measured | None:
-    """Return the measurement that the sums give; None if a rank's own gradient was not finite, which is no fault of a codec."""
+    """Return the measurement that the sums give.
+
+    None if a rank's own gradient was not finite, which is no fault of a codec.
+    """
     if sums.nonfinite:
         return None
     if sums.broken:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.ports import free_port
 
 HERE = Path(__file__).parent
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "CASYNC_", "HOROVOD_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_")
@@ -102,10 +103,7 @@ def test_residuals_are_kept_without_the_scale_of_a_scaler(tmp_path: Path) -> Non
 
 def without_torchrun(folder: Path, ranks: int, *words: str) -> list[tuple[int, str]]:
     """The ends of the ranks: torchrun would kill the others as soon as one has failed."""
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
-    common = CLEAN | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    common = CLEAN | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     job = [
         subprocess.Popen(
             [sys.executable, *words], cwd=folder, env=common | {"RANK": str(rank)}, text=True,

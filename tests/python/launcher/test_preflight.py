@@ -15,6 +15,7 @@ import pytest
 
 from casync.launcher.options import parse
 from casync.launcher.preflight import Target, _try, hidden, missing, script_of, target_of, unreachable, with_python
+from support.ports import free_port
 
 if TYPE_CHECKING:
     from tests.python.launcher.conftest import Runner
@@ -94,9 +95,7 @@ def test_no_answer_names_host_and_port() -> None:
 
 @pytest.fixture
 def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture

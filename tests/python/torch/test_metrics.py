@@ -15,6 +15,7 @@ from casync.config.settings import Config
 from casync.observe import prometheus as exposition
 from casync.session import default
 from casync.session.session import Session
+from support.ports import free_port
 
 parser = pytest.importorskip("prometheus_client.parser")
 
@@ -37,9 +38,8 @@ def fetch(port: int) -> str:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
+    """A free port, and the next one is free too."""
+    return free_port(2)
 
 
 @pytest.fixture
