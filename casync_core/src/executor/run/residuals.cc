@@ -32,14 +32,29 @@ const void* convert(std::span<float> values, DType dtype, std::vector<std::byte>
   return memory.data();
 }
 
-/// The values of `source` in float32: a payload of `codec`, or raw elements of the gradient.
-std::vector<float> values_of(const Codec& codec, const Segment& gradient, Source source) {
+/// Raw elements of a gradient in float32.
+std::vector<float> elements_of(const Segment& gradient, Source source) {
   std::vector<float> values(static_cast<std::size_t>(gradient.range.size()));
-  if (source.raw && gradient.dtype == DType::float64) {
+  if (gradient.dtype == DType::float64) {
     const auto* from = static_cast<const double*>(source.data);
     for (float& value : values) value = static_cast<float>(*from++);
     return values;
   }
+  const bool is_float = gradient.dtype == DType::float32;
+  source.raw = is_float;  // elements of 16 bits are payloads of the codec that casts to them
+  Segment segment;        // of no round: what computes the gradient's later rounds does not read elements
+  segment.shape = gradient.shape;
+  segment.range = gradient.range;
+  segment.sources = {&source, 1};
+  segment.raw_out = values.data();
+  make_codec(is_float ? "none" : gradient.dtype == DType::float16 ? "fp16" : "bf16")->run(std::span(&segment, 1));
+  return values;
+}
+
+/// The values of `source` in float32: a payload of `codec`, or raw elements of the gradient.
+std::vector<float> values_of(const Codec& codec, const Segment& gradient, const Source& source) {
+  if (source.raw) return elements_of(gradient, source);
+  std::vector<float> values(static_cast<std::size_t>(gradient.range.size()));
   Segment segment;
   segment.shape = gradient.shape;
   segment.range = gradient.range;
@@ -51,24 +66,7 @@ std::vector<float> values_of(const Codec& codec, const Segment& gradient, Source
   segment.raw_out = values.data();
   const ScratchState state(codec, gradient);  // decoding may write to it
   segment.state = state.arrays();
-  if (source.raw && gradient.dtype != DType::float32) {
-    source.raw = false;  // elements of 16 bits are payloads of the codec that casts to them
-    make_codec(gradient.dtype == DType::float16 ? "fp16" : "bf16")->run(std::span(&segment, 1));
-  } else {
-    codec.run(std::span(&segment, 1));
-  }
-  return values;
-}
-
-/// The raw elements of `source` with the factor that they were encoded with.
-std::vector<float> gradient_of(const Segment& encoded, const Source& source) {
-  static const std::shared_ptr<const Codec> elements = make_codec("none");
-  Segment gradient = encoded;  // a codec of several rounds does not decode raw elements
-  gradient.round = 0;
-  gradient.previous = {};
-  gradient.state = {};
-  std::vector<float> values = values_of(*elements, gradient, source);
-  for (float& value : values) value *= encoded.pre;
+  codec.run(std::span(&segment, 1));
   return values;
 }
 
@@ -245,9 +243,10 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
     }
     const float decay = job.codec->info().feedback_decay;
     if (decay == 1.0F || own == nullptr) continue;
-    const std::vector<float> gradient = gradient_of(segment, *own);
+    const std::vector<float> elements = elements_of(segment, *own);
     for (std::size_t i = 0; i < sent.size(); ++i) {  // what is there beside the gradient was decayed
-      if (std::isfinite(sent[i])) held_back[i] = gradient[i] + (held_back[i] - gradient[i]) / decay;
+      const float gradient = elements[i] * segment.pre;
+      if (std::isfinite(sent[i])) held_back[i] = gradient + (held_back[i] - gradient) / decay;
     }
   }
 }
