@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from casync.config.rules import Rules
+from casync.config.rules import Rules, Shape
 from casync.errors import InvalidArgumentError
 from casync.tensors.signature import CASTS, user_name
 
@@ -43,7 +43,7 @@ class Codec:
 
 
 CodecsByName: TypeAlias = Mapping[str, str | Codec]
-"""Patterns for names, with a codec each; the first that matches is taken."""
+"""Patterns for names and shapes, with a codec each; the first that matches is taken."""
 CompressionLike: TypeAlias = str | Codec | CodecsByName | None
 """A codec for everything, or codecs by name. None: what the settings say."""
 
@@ -114,20 +114,21 @@ def keeps_state(codec: str) -> bool:
     return bool(_core.keeps_state(codec))
 
 
-def codec_by_name(rules: Rules, name: str) -> str:
+def codec_by_name(rules: Rules, name: str, shape: Shape) -> str:
     """The codec of a tensor; rules see its name as `named_parameters` has it, without the `allreduce.` or
-    `reducescatter.` of ours."""
-    return rules.codec_of(user_name(name))
-
-
-def check_rules(rules: Rules, parameters: Collection[str], *, may_warn: bool) -> None:
-    """Raise `InvalidArgumentError` if a parameter has no codec; warn, if this rank may, of rules that decide for
-    none.
+    `reducescatter.` of ours. `shape` None: not known, so rules by shape are refused.
     """
-    names = [user_name(name) for name in parameters]
-    for name in names:
-        rules.codec_of(name)
-    idle = rules.idle(names)
+    return rules.codec_of(user_name(name), shape)
+
+
+def check_rules(rules: Rules, parameters: Mapping[str, Shape], *, may_warn: bool) -> None:
+    """Raise `InvalidArgumentError` if one of the parameters, which are given by name with their shapes, has no codec;
+    warn, if this rank may, of rules that decide for none.
+    """
+    by_name = {user_name(name): shape for name, shape in parameters.items()}
+    for name, shape in by_name.items():
+        rules.check(name, shape)
+    idle = rules.idle(by_name)
     if idle and may_warn:
         found = "; ".join(f"{pattern!r}, because {why}" for pattern, why in idle.items())
-        _LOG.warning("rules of compression= that decide for none of the %d parameters: %s", len(names), found)
+        _LOG.warning("rules of compression= that decide for none of the %d parameters: %s", len(by_name), found)

@@ -8,6 +8,7 @@ from typing import Any
 from casync.codecs import specs as codecs
 from casync.codecs.specs import CompressionLike, codec_text
 from casync.collectives.waiting import PendingResult
+from casync.config.rules import Shape
 from casync.errors import InvalidArgumentError
 from casync.session.default import session_of
 from casync.session.process_sets import ProcessSet
@@ -38,7 +39,8 @@ def submit(
     owner = session_of(process_set)
     if compression is not None and isinstance(compression, Mapping):  # an ABC, which takes its time
         name = owner.tensor_name(OpKind.ALLREDUCE, name)
-        compression = codec_of(compression, name)
+        with about(name):
+            compression = codec_of(compression, name, tensors.shape(tensors.admit(tensor)))
     try:
         if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
             handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology)
@@ -77,16 +79,17 @@ def terms_of(
     full = owner.tensor_name(OpKind.ALLREDUCE, name)
     route = owner.config.topology if topology is None else topology
     on_device = tensors.device(tensor) is not None
-    codec = codec_of(compression, full)
-    return OpSignature(full, OpKind.ALLREDUCE, dtype, tensors.shape(tensor), op, 0, *scales, codec, route, on_device)
+    shape = tensors.shape(tensor)
+    codec = codec_of(compression, full, shape)
+    return OpSignature(full, OpKind.ALLREDUCE, dtype, shape, op, 0, *scales, codec, route, on_device)
 
 
-def codec_of(compression: CompressionLike, name: str) -> str:
-    """The codec of the tensor `name`, from what a user gives one operation: None, a codec, or codecs by name."""
+def codec_of(compression: CompressionLike, name: str, shape: Shape) -> str:
+    """The codec of the tensor `name`, from what a user gives one operation: None, a codec, or rules."""
     if compression is None:
         return "none"
     if isinstance(compression, Mapping):
-        return codecs.codec_by_name(codecs.rules_of(compression), name)
+        return codecs.codec_by_name(codecs.rules_of(compression), name, shape)
     return codec_text(compression)
 
 

@@ -104,9 +104,9 @@ class GradientSubmits(Generic[T]):
         """Raise `InvalidArgumentError` if another optimizer or hook has taken one of the names."""
         self.claim.check()
 
-    def codec_of(self, gradient: Gradient) -> str:
-        """Return the codec that the rules have for the gradient."""
-        return codecs.codec_by_name(self.settings.rules, gradient.name)
+    def codec_of(self, gradient: Gradient, shape: Sequence[int]) -> str:
+        """Return the codec that the rules have for the gradient, which has this shape."""
+        return codecs.codec_by_name(self.settings.rules, gradient.name, shape)
 
     def _codec_changed(self, tensor: str) -> None:
         """Have the gradient registered anew before it is submitted the next time."""
@@ -138,7 +138,7 @@ class GradientSubmits(Generic[T]):
             if sends_all
             else kept.fallbacks.get(tensor)
             or codecs.from_numel(
-                self.codec_of(gradient), math.prod(extents), settings.min_numel, owner.config.min_numel
+                self.codec_of(gradient, extents), math.prod(extents), settings.min_numel, owner.config.min_numel
             )
         )
         terms = OpSignature(

@@ -83,5 +83,6 @@ def terms_of(
 ) -> OpSignature:
     """Return what the ranks must agree on; `tensor` has passed `check`."""
     full, on_device = owner.tensor_name(OpKind.REDUCESCATTER, name), tensors.device(tensor) is not None
-    dtype, shape, codec = tensors.dtype(tensor), tensors.shape(tensor), codec_of(compression, full)
+    dtype, shape = tensors.dtype(tensor), tensors.shape(tensor)
+    codec = codec_of(compression, full, shape)
     return OpSignature(full, OpKind.REDUCESCATTER, dtype, shape, op, 0, *scales, codec, on_device=on_device)

@@ -1,7 +1,7 @@
-"""Rules: which codec a gradient has, by the name of its parameter.
+"""Rules: which codec a gradient has, by the name and the shape of its parameter.
 
-    rules = Rules.of({"*.bias": "none", "embed*": "terngrad(bits=4)", "*": "onebit"})
-    rules.codec_of("embed.weight")  # "terngrad(bits=4)"
+    rules = Rules.of({"* where ndim == 1": "none", "embed*": "terngrad(bits=4)", "*": "onebit"})
+    rules.codec_of("embed.weight", (1000, 64))  # "terngrad(bits=4)"
 
 Pure: a codec is a text here, and whether there is one is for the core to say.
 """
@@ -9,26 +9,40 @@ Pure: a codec is a text here, and whether there is one is for the core to say.
 from __future__ import annotations
 
 import json
+import math
+import operator
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Final
 
 from casync.errors import InvalidArgumentError
 
-__all__ = ["Rules", "read_table"]
+__all__ = ["Rules", "Shape", "read_table"]
+
+Shape = Sequence[int] | None
+"""Of a parameter. None: not known."""
 
 _ALL = "*"
 _REGULAR = "re:"  # begins a regular expression
+_WHERE = " where "  # ends the pattern of the name, and begins the conditions
+_FIELD = r"(?P<field>numel|ndim|shape\[(?P<axis>-?\d+)\])"
+_CONDITION: Final = re.compile(_FIELD + r"\s*(?P<compared><=|>=|==|!=|<|>)\s*(?P<number>\d+(?:_\d+)*)")
+_COMPARED: Final[Mapping[str, Callable[[int, int], bool]]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Patterns and their codecs. The first pattern that matches a name decides.
+    """Patterns and their codecs. The first pattern that matches a parameter decides.
 
     Patterns are those of a shell (`*`, `?`, `[abc]`); case counts, and `*` matches dots too. One that begins with `re:`
     is a regular expression of Python's for the whole name. A pattern that is the name itself means this one tensor, so
-    its codec holds whatever the tensor's size: it becomes `always(codec)`.
+    its codec holds whatever the tensor's size: it becomes `always(codec)`. Behind ` where ` a pattern may have
+    conditions on the shape, as in `* where ndim == 2 and numel >= 65536`. All of them must hold.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -42,11 +56,7 @@ class Rules:
         for pattern in patterns:
             if not isinstance(pattern, str) or not pattern:
                 raise InvalidArgumentError(f"compression: {pattern!r} is no pattern for a parameter's name")
-            if pattern.startswith(_REGULAR):
-                try:
-                    re.compile(pattern.removeprefix(_REGULAR))
-                except re.error as error:
-                    raise InvalidArgumentError(f"compression: {pattern!r} is no regular expression: {error}") from None
+            _Pattern.of(pattern)
         if _ALL in patterns[:-1]:
             late = ", ".join(map(repr, patterns[patterns.index(_ALL) + 1 :]))
             raise InvalidArgumentError(
@@ -55,33 +65,117 @@ class Rules:
             )
         return cls(tuple(table.items()))
 
-    def codec_of(self, name: str) -> str:
-        """The codec of the parameter `name`. Raises `InvalidArgumentError` if no rule is about it."""
-        for pattern, codec in self.pairs:
-            if _matches(pattern, name):
-                return f"always({codec})" if pattern == name else codec
+    def codec_of(self, name: str, shape: Shape = None) -> str:
+        """The codec of the parameter `name`. Raises `InvalidArgumentError` if no rule is about it, or if one before
+        that is about its shape, which is not known.
+        """
+        for text, codec in self.pairs:
+            found = _Pattern.of(text).matches(name, shape)
+            if found is None:
+                raise InvalidArgumentError(
+                    f"the rule {text!r} of compression= decides by shape, and {name} has none yet when its codec is "
+                    "chosen: choose by the name"
+                )
+            if found:
+                return f"always({codec})" if text == name else codec
+        raise self._none_for(name)
+
+    def check(self, name: str, shape: Shape = None) -> None:
+        """Raise `InvalidArgumentError` if no rule can be about the parameter."""
+        if all(_Pattern.of(text).matches(name, shape) is False for text, _ in self.pairs):
+            raise self._none_for(name)
+
+    def _none_for(self, name: str) -> InvalidArgumentError:
         table = json.dumps(dict(self.pairs))
-        raise InvalidArgumentError(
+        return InvalidArgumentError(
             f'parameter {name} matches no rule of compression={table}: add one, or a last one for all others, "*"'
         )
 
-    def idle(self, names: Collection[str]) -> dict[str, str]:
-        """The patterns that decide for none of `names`, most likely by mistake, and why. A last `*` may be idle."""
+    def idle(self, parameters: Mapping[str, Shape]) -> dict[str, str]:
+        """The patterns that decide for none of `parameters`, most likely by mistake, and why. A last `*` may be idle.
+
+        Where a shape is not known, its conditions count as met.
+        """
         found: dict[str, str] = {}
-        left = list(names)
-        for pattern, _ in self.pairs:
-            if not any(_matches(pattern, name) for name in names):
-                found[pattern] = "no parameter has such a name"
-            elif pattern != _ALL and not any(_matches(pattern, name) for name in left):
-                found[pattern] = "earlier patterns match all that it matches"
-            left = [name for name in left if not _matches(pattern, name)]
+        left = dict(parameters)
+        for text, _ in self.pairs:
+            pattern = _Pattern.of(text)
+            if not any(pattern.matches(*one) is not False for one in parameters.items()):
+                found[text] = f"no parameter has such a name{' and shape' if pattern.conditions else ''}"
+            elif text != _ALL and not any(pattern.matches(*one) is not False for one in left.items()):
+                found[text] = "earlier patterns match all that it matches"
+            left = {name: shape for name, shape in left.items() if not pattern.matches(name, shape)}
         return found
 
 
-def _matches(pattern: str, name: str) -> bool:
-    if pattern.startswith(_REGULAR):
-        return re.fullmatch(pattern.removeprefix(_REGULAR), name) is not None
-    return pattern == name or fnmatchcase(name, pattern)
+@dataclass(frozen=True)
+class _Condition:
+    """One number of a shape, compared with a given one."""
+
+    axis: int | None
+    """Of the shape. None: `field` says which number."""
+    field: str
+    compared: str
+    number: int
+
+    def holds(self, shape: Sequence[int]) -> bool:
+        """An axis that the shape does not have meets no condition."""
+        if self.axis is None:
+            found = math.prod(shape) if self.field == "numel" else len(shape)
+        elif -len(shape) <= self.axis < len(shape):
+            found = shape[self.axis]
+        else:
+            return False
+        return _COMPARED[self.compared](found, self.number)
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """A pattern, read."""
+
+    text: str
+    name: str
+    conditions: tuple[_Condition, ...]
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def of(text: str) -> _Pattern:
+        """Raises `InvalidArgumentError` if it cannot be read."""
+        name, where, conditions = text.partition(_WHERE)
+        read = tuple(_condition(text, one.strip()) for one in conditions.split(" and ")) if where else ()
+        name = name.strip() if where else name
+        if name.startswith(_REGULAR):
+            try:
+                re.compile(name.removeprefix(_REGULAR))
+            except re.error as error:
+                raise InvalidArgumentError(f"compression: {text!r} is no regular expression: {error}") from None
+        return _Pattern(text, name, read)
+
+    def matches(self, name: str, shape: Shape) -> bool | None:
+        """None: the shape decides, and is not known."""
+        if self.text == name:
+            return True
+        if not self._names(name):
+            return False
+        if self.conditions and shape is None:
+            return None
+        return all(condition.holds(shape or ()) for condition in self.conditions)
+
+    def _names(self, name: str) -> bool:
+        if self.name.startswith(_REGULAR):
+            return re.fullmatch(self.name.removeprefix(_REGULAR), name) is not None
+        return self.name == name or fnmatchcase(name, self.name)
+
+
+def _condition(pattern: str, text: str) -> _Condition:
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise InvalidArgumentError(
+            f"compression: {text!r} in {pattern!r} is no condition: write numel, ndim or shape[0], then one of "
+            f"{' '.join(_COMPARED)}, then a number, as in '* where ndim == 2 and numel >= 65536'"
+        )
+    axis = found["axis"]
+    return _Condition(None if axis is None else int(axis), found["field"], found["compared"], int(found["number"]))
 
 
 def read_table(text: str) -> dict[str, str]:

@@ -121,13 +121,13 @@ class Rounds(Generic[T]):
         self.metrics = RoundMetrics(0, 0, 0, 0.0, 0.0, 0.0)
         """The numbers so far."""
         self._check_alike()
-        self._submits.know(held.name for held in self._parameters())
-        names = [held.name for held in self._parameters()]
-        codecs.check_rules(settings.rules, names, may_warn=owner.rank == 0)
+        shapes = {held.name: tensors.shape(held.read()) for held in self._parameters()}
+        self._submits.know(shapes)
+        codecs.check_rules(settings.rules, shapes, may_warn=owner.rank == 0)
         self._anchors = Anchors(tensors, fragments)
         self._begin_alike()
         outer.take(tensors, self.anchors)
-        self._replicas = Replicas(tensors, settings, f"{self.name}.{names[0]}")
+        self._replicas = Replicas(tensors, settings, f"{self.name}.{next(iter(shapes))}")
         self._tell()
 
     # --- at the beginning ---------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class Momentum:
         return lambda name: [float(number) for number in asked[name]] if name in asked else None
 
     def _is_taken(self, name: str, variable: Any) -> bool:
-        codec = codecs.codec_by_name(self._settings.rules, name)
+        codec = codecs.codec_by_name(self._settings.rules, name, variable.shape)
         if not codecs.takes_momentum(codec):
             return False
         config = default.session_of(self._settings.process_set).config

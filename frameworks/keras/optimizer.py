@@ -51,7 +51,8 @@ class _State:
         if not self.settings.is_distributed:
             return
         self.names = dict(zip(map(id, variables), names_of(variables, self.prefix), strict=True))
-        codecs.check_rules(self.settings.rules, list(self.names.values()), may_warn=default.session().rank == 0)
+        shapes = {self.names[id(variable)]: tuple(variable.shape) for variable in variables}
+        codecs.check_rules(self.settings.rules, shapes, may_warn=default.session().rank == 0)
         by_path = {variable.path: self.names[id(variable)] for variable in variables}
         groups = by_name(self.settings.groups, lambda path: by_path.get(path, path))
         self.settings = replace(self.settings, groups=groups)

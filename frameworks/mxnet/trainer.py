@@ -13,6 +13,7 @@ from casync.collectives.gradient_submits import OptimizerSettings
 from casync.collectives.parameter_groups import Groups
 from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings
+from casync.config.rules import Shape
 from casync.errors import NotAvailableError
 from casync.session import default
 from casync.session.default import GLOBAL_PROCESS_SET as global_process_set
@@ -87,7 +88,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         if settings.is_distributed and settings.takes_momentum:
             self._momentum = Momentum(self._optimizer, momentum)
         self._uncompressed: list[str] = []
-        codecs.check_rules(settings.rules, list(self._by_name()), may_warn=default.session().rank == 0)
+        shapes = {name: _shape_of(param) for name, param in self._by_name().items()}
+        codecs.check_rules(settings.rules, shapes, may_warn=default.session().rank == 0)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedTrainer:
         """Itself. The parameters of a net know their trainer, so a copy of the net would bring along a copy of this."""
@@ -156,6 +158,12 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._gradients.load_saved_state(list(self._by_name()), state_dict)
         if self._momentum is not None:
             self._momentum.load(state_dict[_VELOCITIES])
+
+
+def _shape_of(param: Any) -> Shape:
+    """Return the parameter's shape; None as long as MXNet has not inferred it, which it shows by 0 or -1 in it."""
+    shape = param.shape
+    return None if shape is None or any(extent <= 0 for extent in shape) else tuple(shape)
 
 
 def _gradient(param: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,11 +10,12 @@ from casync.codecs import specs as codecs
 from casync.collectives.gradient_submits import GradientSubmits
 from casync.collectives.numbered import numbered
 from casync.collectives.settings import Settings
+from casync.config.rules import Shape
 from casync.session import default
 
 from .graph import Graph, unused
 from .ops import allreduce_slices
-from .tensors import TENSORS, scaled
+from .tensors import TENSORS, scaled, shape_of
 
 __all__ = ["GraphGradients", "averaged", "name_of", "names_of"]
 
@@ -54,13 +55,14 @@ class GraphGradients:
         """How many ranks reduce them together."""
         return self._submits.session().size
 
-    def check_rules(self, names: Sequence[str]) -> None:
-        """Raise `InvalidArgumentError` if a name has no codec, and warn of rules without effect: once for these names,
-        whatever number of steps asks.
+    def check_rules(self, shapes: Mapping[str, Shape]) -> None:
+        """Raise `InvalidArgumentError` if a variable, given by name, has no codec, and warn of rules without effect:
+        once for these names, whatever number of steps asks.
         """
-        if tuple(names) not in self._checked:
-            codecs.check_rules(self._settings.rules, names, may_warn=default.session().rank == 0)
-            self._checked.add(tuple(names))
+        names = tuple(shapes)
+        if names not in self._checked:
+            codecs.check_rules(self._settings.rules, shapes, may_warn=default.session().rank == 0)
+            self._checked.add(names)
 
     def reduce(
         self, names: Sequence[str], gradients: Sequence[Any], terms: Callable[[str], Any] | None = None
@@ -103,12 +105,13 @@ class GraphGradients:
         scales = (1.0 / settings.predivide, settings.predivide)
         reduced: list[Any] = []
         for name, own, gradient, told in zip(names, called, grouped, terms, strict=True):
-            codec = codecs.codec_by_name(settings.rules, name)
             if isinstance(gradient, tf.IndexedSlices) and settings.sparse_as_dense:
                 gradient = tf.convert_to_tensor(gradient)
             if gradient is None:
                 reduced.append(None)
-            elif isinstance(gradient, tf.IndexedSlices):
+                continue
+            codec = codecs.codec_by_name(settings.rules, name, shape_of(gradient))
+            if isinstance(gradient, tf.IndexedSlices):
                 reduced.append(allreduce_slices(gradient, own, settings.op, settings.process_set, codec))
             else:
                 reduced.append(

@@ -26,7 +26,7 @@ from casync.tensors.signature import OpKind, Sum, codec_for_dtype, no_rows
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from .library import operations
-from .tensors import TENSORS, scaled
+from .tensors import TENSORS, scaled, shape_of
 
 __all__ = ["Graph", "unnamed", "unused"]
 
@@ -142,7 +142,7 @@ class Graph:
             **inputs,
             tensor_name=full,
             site=call_site(),
-            compression=codec_for_dtype(codec_of(compression, full), dtype),
+            compression=codec_for_dtype(codec_of(compression, full, shape_of(tensor)), dtype),
             topology=topology_of(owner.config.topology if topology is None else topology),
             process_set=process_set.process_set_id,
             reduce_op=reduce_op,

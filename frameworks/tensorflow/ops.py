@@ -24,7 +24,7 @@ from casync.tensors.signature import Average, Sum, resolve_op
 from .autograd import Autograd
 from .errors import public
 from .graph import Graph
-from .tensors import TENSORS, scaled
+from .tensors import TENSORS, scaled, shape_of
 
 __all__ = [
     "allgather",
@@ -111,7 +111,7 @@ def allreduce_slices(
         raise NotAvailableError(
             "tf.IndexedSlices are reduced with op Sum or Average: give tf.convert_to_tensor() of them for the others"
         )
-    wire = wire_dtype(name or "", codec_of(compression, name or ""))
+    wire = wire_dtype(name or "", codec_of(compression, name or "", shape_of(slices)))
     indices_name, values_name = (None, None) if name is None else (f"{name}.indices", f"{name}.values")
     indices = _hvd().allgather(slices.indices, indices_name, process_set)
     given = slices.values if wire is None else tf.cast(slices.values, wire)

@@ -17,6 +17,7 @@ from casync.tensors.signature import Average
 
 from .errors import public
 from .gradients import GraphGradients, averaged, name_of, names_of
+from .tensors import shape_of
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
@@ -63,7 +64,7 @@ class _Tape:
         flat, variables = tf.nest.flatten(gradients), tf.nest.flatten(sources)
         names = names_of(variables)
         shared = [i for i, variable in enumerate(variables) if id(variable) not in self._local]
-        self._gradients.check_rules([names[i] for i in shared])
+        self._gradients.check_rules({names[i]: shape_of(variables[i]) for i in shared})
         if not self._settings.is_distributed:
             return gradients
         reduced = self._gradients.reduce([names[i] for i in shared], [flat[i] for i in shared])

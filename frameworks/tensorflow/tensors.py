@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 import tensorflow as tf
+from casync.config.rules import Shape
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.tensors.adaptor import Tensors, no_such_dtype, register
 from casync.tensors.signature import DTYPES
 
-__all__ = ["TENSORS", "TensorflowTensors", "scaled"]
+__all__ = ["TENSORS", "TensorflowTensors", "scaled", "shape_of"]
 
 
 class TensorflowTensors(Tensors[Any]):
@@ -77,6 +78,11 @@ class TensorflowTensors(Tensors[Any]):
 
     def check_in_place(self, tensor: Any) -> None:
         raise InvalidArgumentError("a tensor of TensorFlow never changes, so nothing can be reduced into it")
+
+
+def shape_of(tensor: Any) -> Shape:
+    """The shape of a tensor, a variable or `tf.IndexedSlices`; None where a graph leaves it open."""
+    return tuple(tensor.shape) if tensor.shape.is_fully_defined() else None
 
 
 def scaled(tensor: Any, factor: float) -> Any:

@@ -96,7 +96,7 @@ class Submits:
             return "none"
         if flat.numel() < self._session.config.min_numel:
             return "none"
-        return codecs.codec_by_name(self._rules, f"{call}.{flat.numel()}")
+        return codecs.codec_by_name(self._rules, f"{call}.{flat.numel()}", flat.shape)
 
     def call(self, kind: str, flat: torch.Tensor, reduction: int, root: int, dtype: torch.dtype | None = None) -> _Call:
         """`dtype` of the user's tensor, if `flat` is another view of it."""

@@ -33,6 +33,7 @@ from . import sparse_tensors as sparse
 from .ddp_gradients import DdpGradients, parts_of, wire_of
 from .ddp_groups import caller_of, divisor_is_of_active, may_discard, members_of
 from .loss_scale import LossScale
+from .parameter_names import shapes_of
 
 __all__ = ["DdpState", "ddp_hook", "ddp_state"]
 
@@ -78,7 +79,7 @@ class DdpState:
                     "casync.torch.DistributedOptimizer in place of DistributedDataParallel"
                 )
         if names:
-            codecs.check_rules(settings.rules, names.values(), may_warn=world.rank == 0)
+            codecs.check_rules(settings.rules, shapes_of(names), may_warn=world.rank == 0)
 
     def _know(
         self,
@@ -198,7 +199,7 @@ class DdpState:
     def _submit_sparse(self, bucket: dist.GradBucket, result: _Result) -> None:
         ours, values = self._ours(), bucket.buffer()
         (gradient,) = ours.of(bucket)
-        wire = wire_of(gradient, ours.codec_of(gradient))
+        wire = wire_of(gradient, ours.codec_of(gradient, values.shape))
         pending = sparse.submit(values, gradient.tensor, Average, ours.settings.process_set, wire)
         self._sparse.append(_Sparse(pending, values, result))
 

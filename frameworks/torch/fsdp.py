@@ -171,7 +171,8 @@ class _Reduction:
         if not group.has_scaler:
             scale.look_for_another("fsdp.compress")
         self._topology, self._scaler = topology, scaler
-        self._codec = codecs.codec_by_name(rules, unit.name)
+        numel = sum(one.parameter.numel() for one in unit.training())
+        self._codec = codecs.codec_by_name(rules, unit.name, (numel,))
         self._least = group.min_numel if min_numel is None else min_numel
         self._partial = 0  # steps in which only some that require a gradient had one
         self._aside: dict[str, torch.Tensor] = {}

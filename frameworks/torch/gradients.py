@@ -288,7 +288,7 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         return self.submit(owner, entry, gradient, wake=wake)
 
     def _submit_sparse(self, entry: Entry, gradient: torch.Tensor) -> SparsePending[torch.Tensor]:
-        wire, settings = wire_dtype(entry.tensor, self.codec_of(entry)), self.settings
+        wire, settings = wire_dtype(entry.tensor, self.codec_of(entry, gradient.shape)), self.settings
         return sparse.submit(gradient, entry.tensor, settings.op, settings.process_set, wire, meets=entry.tensor)
 
     def _sparse_dim(self, entry: Entry) -> int:

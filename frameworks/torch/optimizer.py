@@ -17,7 +17,7 @@ from casync.tensors.signature import Adasum, Average
 
 from .adasum_optimizer import DeltaOptimizer
 from .loss_scale import LossScale
-from .parameter_names import names_of
+from .parameter_names import names_of, shapes_of
 from .wrapped_optimizer import _DistributedOptimizer
 
 __all__ = ["DistributedOptimizer"]
@@ -102,8 +102,8 @@ def DistributedOptimizer(
     else:
         original = type(optimizer)
     names = names_of(optimizer, named_parameters)
-    held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
-    codecs.check_rules(settings.rules, held, may_warn=default.session().rank == 0)
+    held = {parameter: names[parameter] for group in optimizer.param_groups for parameter in group["params"]}
+    codecs.check_rules(settings.rules, shapes_of(held), may_warn=default.session().rank == 0)
     base = DeltaOptimizer if settings.op == Adasum and settings.is_distributed else _DistributedOptimizer
     own = {"__module__": __name__, "__doc__": original.__doc__, "_wrapped_class": original}
     cls: type[_DistributedOptimizer] = type(original.__name__, (base, original), own)

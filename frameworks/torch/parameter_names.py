@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 
 import torch
+from casync.config.rules import Shape
 from casync.errors import InvalidArgumentError
 
-__all__ = ["names_of", "numbered", "unused"]
+__all__ = ["names_of", "numbered", "shapes_of", "unused"]
 
 
 def numbered(group: int, index: int) -> str:
     """Return the name of a parameter that was given none."""
     return f"allreduce.noname.{group}.{index}"
+
+
+def shapes_of(names: Mapping[torch.Tensor, str]) -> dict[str, Shape]:
+    """Name -> the shape that codecs see, which is that of two numbers for each complex one."""
+    return {name: torch.view_as_real(p).shape if p.is_complex() else p.shape for p, name in names.items()}
 
 
 def names_of(

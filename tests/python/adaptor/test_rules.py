@@ -1,4 +1,4 @@
-"""Codecs by name: a table of patterns in `compression=`."""
+"""Codecs by name and shape: a table of patterns in `compression=`."""
 
 import numpy as np
 import pytest
@@ -30,3 +30,14 @@ def test_operations_take_tables_too(adaptor, hvd, size):
         assert codecs["allreduce.g.0"] == "onebit" and codecs["allreduce.g.1"] == "terngrad(bits=8)"
         assert codecs["allreduce.counts"] == "none"
         assert {codec for name, codec in codecs.items() if name.startswith("allreduce.noname.")} == {"bf16"}
+
+
+def test_operations_see_the_shape(adaptor, hvd, size):
+    table = {"* where ndim == 1 and numel < 6000": "none", "* where shape[-1] == 3": "bf16", "*": "fp16"}
+    for name, shape in (("flat", (5000,)), ("long", (7000,)), ("narrow", (3000, 3)), ("wide", (3, 3000))):
+        given = adaptor.tensor(np.ones(shape, np.float32))
+        hvd.allreduce(given, name=name, compression=table)
+        hvd.allreduce(given, name=name, compression=table)  # by the shortcut of a name that is known
+    if size > 1:
+        codecs = {name.removeprefix("allreduce."): plan.codec for name, plan in hvd.plans().items()}
+        assert codecs == {"flat": "none", "long": "fp16", "narrow": "bf16", "wide": "fp16"}

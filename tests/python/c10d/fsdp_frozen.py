@@ -1,4 +1,5 @@
-"""One process of a job with frozen parameters under FSDP2: `fsdp_frozen.py REDUCE CODEC MIN_NUMEL`.
+"""One process of a job with frozen parameters under FSDP2: `fsdp_frozen.py REDUCE CODEC MIN_NUMEL`, where the
+codec may be rules in JSON.
 
 The loss is linear in each parameter, so gradients do not hang on what was sent before: what a parameter has moved by,
 and what is pending of it, must be the sum of the ranks' mean gradients. Prints how far off that is, and the report.
@@ -16,7 +17,8 @@ from casync.torch import fsdp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-REDUCE, CODEC, MIN_NUMEL = sys.argv[1], sys.argv[2], int(sys.argv[3])
+REDUCE, MIN_NUMEL = sys.argv[1], int(sys.argv[3])
+CODEC: Any = json.loads(sys.argv[2]) if sys.argv[2].startswith("{") else sys.argv[2]
 STEPS = 12
 
 torch.set_num_threads(1)

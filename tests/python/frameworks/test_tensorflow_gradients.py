@@ -588,6 +588,33 @@ def test_rules_and_their_mistakes(rank):
         hvd.DistributedGradientTape(tape, op=hvd.Sum, gradient_predivide_factor=2.0)
 
 
+def test_rules_see_the_shape_of_a_variable(rank, size):
+    rows = tf.Variable(np.ones((100, 50), np.float32), name="rows")
+    flat = tf.Variable(np.ones(5000, np.float32), name="flat")
+    table = {"* where ndim == 2": "fp16", "* where numel > 6000": "onebit", "*": "none"}
+
+    def gradients():
+        with tf.GradientTape() as plain:
+            value = tf.reduce_sum(rows) + tf.reduce_sum(flat)
+        return hvd.DistributedGradientTape(plain, compression=table).gradient(value, [rows, flat])
+
+    for one in (*gradients(), *tf.function(gradients)()):
+        assert np.all(np.asarray(one) == 1.0)
+    if size > 1:
+        codecs = {plan.codec for name, plan in hvd.plans().items() if "rows" in name}
+        assert codecs == {"fp16"}
+        assert {plan.codec for name, plan in hvd.plans().items() if "flat" in name} == {"none"}
+
+
+def test_a_shape_that_a_graph_leaves_open_has_no_rule_by_shape(rank):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    def reduced(tensor):
+        return hvd.allreduce(tensor, name="open", compression={"* where numel > 3": "fp16", "*": "none"})
+
+    with pytest.raises(ValueError, match=r"'\* where numel > 3' .* open has none yet when its codec is chosen"):
+        reduced(tf.ones(5000))
+
+
 def test_variables_of_the_root(rank, size):
     variables = [tf.Variable(tf.fill([3], float(rank))), tf.Variable(rank, dtype=tf.int64)]
     hvd.broadcast_variables(variables, root_rank=size - 1)

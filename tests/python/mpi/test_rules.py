@@ -1,6 +1,7 @@
 """Codecs by name: each layer goes as its rule says, and as if the whole model went so."""
 
 import logging
+import math
 
 import casync.torch as hvd
 import pytest
@@ -61,6 +62,25 @@ def test_a_rule_in_full_holds_for_small_tensors_and_a_pattern_does_not(rank, siz
         assert residuals == {"4.bias", "0.weight", "2.weight"}
         _, codecs, _, _ = after_one_step({"*.bias": "onebit", "*": "none"}, rank)
         assert set(codecs.values()) == {"none"}
+
+
+def test_rules_see_the_shapes_of_parameters(rank, size, caplog):
+    long = "* where numel >= 4900 and shape[0] > 50"
+    table = {"* where ndim == 1": "none", long: "onebit", "* where ndim > 2": "fp16", "*": "bf16"}
+    shapes = {name: tuple(parameter.shape) for name, parameter in make_model().named_parameters()}
+    wanted = {
+        name: "none" if len(shape) == 1 or math.prod(shape) < 4096
+        else "onebit" if math.prod(shape) >= 4900 and shape[0] > 50
+        else "bf16"
+        for name, shape in shapes.items()
+    }  # fmt: skip
+    assert {"none", "onebit", "bf16"} == set(wanted.values()), shapes
+    with caplog.at_level(logging.WARNING, "casync"):
+        _, codecs, _, residuals = after_one_step(table, rank)
+    said = "'* where ndim > 2', because no parameter has such a name and shape"
+    assert [said in record.getMessage() for record in caplog.records] == [True] * (rank == 0)
+    if size > 1:
+        assert codecs == wanted and residuals == {name for name in wanted if wanted[name] == "onebit"}
 
 
 def test_rules_about_no_parameter_are_one_warning_on_rank_0(rank, size, caplog):

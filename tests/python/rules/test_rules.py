@@ -1,9 +1,10 @@
-"""Codecs by name: which rule decides, which rules have no effect, and what cannot be meant."""
+"""Codecs by name and shape: which rule decides, which rules have no effect, and what cannot be meant."""
 
 from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +51,7 @@ def test_the_first_pattern_that_matches_decides(table, name, is_complete):
 
 @given(TABLES, st.lists(NAMES, max_size=6, unique=True))
 def test_idle_patterns_decide_for_nobody_and_say_why(table, names):
-    idle = Rules.of({**table, "*": "last"}).idle(names)
+    idle = Rules.of({**table, "*": "last"}).idle(dict.fromkeys(names))
     decide = {deciding(table, name) for name in names}
     assert set(idle) - {"*"} == set(table) - decide
     assert ("*" in idle) == (not names)
@@ -69,6 +70,68 @@ def test_idle_patterns_decide_for_nobody_and_say_why(table, names):
 def test_patterns(pattern, name, expected):
     rules = Rules.of({pattern: "x", "*": "other"})
     assert rules.codec_of(name) == (expected or "other")
+
+
+# --- by shape --------------------------------------------------------------------------------------------------------
+
+SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+FIELDS = st.sampled_from(["numel", "ndim", "shape[0]", "shape[2]", "shape[-1]"])
+CONDITIONS = st.tuples(FIELDS, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), st.integers(0, 20))
+
+
+def holds(condition: tuple[str, str, int], shape: tuple[int, ...]) -> bool:
+    """As Python computes it, of NumPy's array of that shape."""
+    field, compared, number = condition
+    try:
+        return bool(eval(f"array.{field.replace('numel', 'size')} {compared} {number}", {"array": np.empty(shape)}))
+    except IndexError:
+        return False
+
+
+@given(st.lists(CONDITIONS, min_size=1, max_size=3), NAMES, SHAPES)
+def test_conditions_are_those_of_an_array(conditions, name, shape):
+    where = " and ".join(f"{field}{compared} {number}" for field, compared, number in conditions)
+    rules = Rules.of({f"a* where {where}": "x", "*": "other"})
+    expected = name.startswith("a") and all(holds(one, shape) for one in conditions)
+    assert rules.codec_of(name, shape) == ("x" if expected else "other")
+    assert (f"a* where {where}" in rules.idle({name: shape})) != expected
+
+
+def test_a_shape_that_is_not_known_is_asked_for_only_where_it_decides():
+    rules = Rules.of(
+        {"head*": "none", "*.weight where numel >= 1_000_000": "onebit", "re:.*bias where ndim==1": "fp16"}
+    )
+    assert rules.codec_of("head.weight") == "none"
+    with pytest.raises(InvalidArgumentError, match=r"'\*.weight where numel >= 1_000_000' .* body.weight has none yet"):
+        rules.codec_of("body.weight")
+    rules.check("body.weight")  # it may be long enough
+    assert rules.idle({"body.weight": None, "body.bias": None}) == {"head*": "no parameter has such a name"}
+    for shape in ((1000, 999), (999_999,)):
+        with pytest.raises(InvalidArgumentError, match="matches no rule"):
+            rules.check("body.weight", shape)
+    with pytest.raises(InvalidArgumentError, match="parameter other matches no rule"):
+        rules.check("other")
+
+
+def test_a_name_with_a_condition_is_not_always():
+    assert Rules.of({"a where ndim > 0": "x"}).codec_of("a", (3,)) == "x"
+
+
+def test_idle_conditions_say_so():
+    idle = Rules.of({"* where ndim > 3": "x", "a* where ndim > 0": "y", "a where ndim == 1": "z"}).idle({"a": (3,)})
+    assert idle == {
+        "* where ndim > 3": "no parameter has such a name and shape",
+        "a where ndim == 1": "earlier patterns match all that it matches",
+    }
+
+
+@pytest.mark.parametrize("where", [
+    "", "numel", "numel > -1", "numel => 3", "size > 3", "ndim > 1 or ndim > 2", "shape > 3", "shape[a] > 3",
+    "numel > 1e6", "3 < ndim", "ndim > 1, numel > 3", "ndim > 1 and",
+])  # fmt: skip
+def test_what_is_no_condition(where):
+    with pytest.raises(InvalidArgumentError, match="is no condition: write numel, ndim or shape"):
+        Rules.of({f"* where {where}": "x"})
 
 
 @pytest.mark.parametrize(("table", "said"), [
