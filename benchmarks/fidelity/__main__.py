@@ -3,9 +3,10 @@
     python -m benchmarks.fidelity --task text --seeds 5
 
 Four workers on this machine train the same model from the same weights, each with batches of its own. Every way is
-compared with `every step, bf16` seed by seed. A training that is in the file of figures is not made again, so that the
-command goes on where it was ended. `--quick` takes fewer steps, for the command's own sake. Prints a table. `--chart
-FILE` draws the curves, and `--page FILE` puts the table of a group into a page.
+compared, seed by seed, with gradients of 16 bits in every step and the same optimizer. A training that is in the file
+of figures is not made again, so that the command goes on where it was ended. `--quick` takes fewer steps, for the
+command's own sake. Prints a table. `--chart FILE` draws the curves, and `--page FILE` puts the table of a group into a
+page.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rich.table import Table
 
 from benchmarks import machine
 from benchmarks.fidelity import page
-from benchmarks.fidelity.methods import BASELINE, GROUPS, METHODS
+from benchmarks.fidelity.methods import GROUPS, METHODS, baseline_of
 from benchmarks.fidelity.tasks import TASKS
 
 FIGURES = Path("docs/figures/fidelity.json")
@@ -64,7 +65,8 @@ def main() -> None:
     if given.quick:
         kept, given.seeds, given.steps = {}, 1, 128
     of_task = kept.setdefault(given.task, {})
-    methods = given.method or ([BASELINE, *GROUPS[given.group]] if given.group else list(METHODS))
+    methods = given.method or list(GROUPS[given.group] if given.group else METHODS)
+    methods = list(dict.fromkeys((*map(baseline_of, methods), *methods)))
     if given.page:
         page.write(given.page, given.group, page.markdown(page.losses_of(of_task), GROUPS[given.group]))
         return
@@ -93,7 +95,7 @@ def show(of_task: dict[str, Any]) -> None:
     for column in ("way", "seeds", "loss", "beside bf16", "95 %", "sent by rank 0"):
         table.add_column(column, justify="left" if column == "way" else "right")
     for name, found in losses.items():
-        mean, half = page.compared(found, losses.get(BASELINE, {}))
+        mean, half = page.compared(found, losses.get(baseline_of(name), {}))
         sent = statistics.mean(one["sent_bytes"] for one in of_task[name].values()) / 2**20
         table.add_row(
             name, str(len(found)), f"{statistics.mean(found.values()):.4f}", f"{100 * mean:+.2f} %",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["BASELINE", "GROUPS", "METHODS", "Method"]
+__all__ = ["BASELINE", "GROUPS", "METHODS", "OPTIMIZERS", "Method", "baseline_of"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,9 @@ class Method:
     warmup: int = 0
     """Steps at the begin in which every gradient is sent."""
     lr: float = 1.0
-    """The learning rate, by the task's own."""
+    """The learning rate, by the task's own for this optimizer."""
+    optimizer: str = "AdamW"
+    """One of `OPTIMIZERS`."""
 
 
 BASELINE = "every step, bf16"
@@ -69,5 +71,32 @@ RATES = {
     for factor in (0.5, 2.0)
 }
 """On one seed, by which the tasks' learning rates were chosen: by the task's own."""
-GROUPS = {"rounds": ROUNDS, "codecs": CODECS, "rates": RATES}
-METHODS = {BASELINE: Method("bf16")} | ROUNDS | CODECS | RATES
+OPTIMIZERS = ("AdamW", "SGD", "momentum", "Muon")
+"""`momentum` is SGD with 0.9 of it. `Muon` is for matrices, with AdamW for the rest."""
+BY_OPTIMIZER = {
+    f"{optimizer}, {codec}": Method(codec, optimizer=optimizer)
+    for optimizer in OPTIMIZERS
+    for codec in (
+        "bf16",
+        "int8",
+        "int4",
+        "qsgd(bits=8)",
+        "terngrad(bits=2)",
+        "onebit",
+        "efsignsgd",
+        "topk(ratio=0.01)",
+        "topkc(bits=2)",
+        "thc",
+        "powersgd(rank=4, start_step=20)",
+        "dgc(ratio=0.01, warmup_steps=20)",
+    )
+    if not codec.startswith("dgc") or optimizer in ("SGD", "momentum")
+}
+"""Gradients of every step, each codec with each optimizer. `dgc` is refused with optimizers that are not SGD."""
+GROUPS = {"rounds": ROUNDS, "codecs": CODECS, "rates": RATES, "optimizers": BY_OPTIMIZER}
+METHODS = {BASELINE: Method("bf16")} | ROUNDS | CODECS | RATES | BY_OPTIMIZER
+
+
+def baseline_of(method: str) -> str:
+    """The way that one is compared with: 16 bits in every step, with the same optimizer."""
+    return f"{METHODS[method].optimizer}, bf16" if method in BY_OPTIMIZER else BASELINE

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fidelity.methods import BASELINE
+from benchmarks.fidelity.methods import baseline_of
 
 __all__ = ["compared", "losses_of", "markdown", "write", "written"]
 
@@ -34,9 +34,9 @@ def compared(losses: Mapping[int, float], baseline: Mapping[int, float]) -> tupl
 def markdown(losses: Losses, ways: Collection[str]) -> str:
     """A row for each of the ways that was trained."""
     lines = ["| way | seeds | loss | beside bf16 |", "|---|---|---|---|"]
-    for name in (BASELINE, *ways):
+    for name in dict.fromkeys((*map(baseline_of, list(ways)[:1]), *ways)):
         if found := losses.get(name):
-            mean, half = compared(found, losses[BASELINE])
+            mean, half = compared(found, losses[baseline_of(name)])
             beside = f"{100 * mean:+.1f} %" + ("" if math.isnan(half) else f" ± {100 * half:.1f} %")
             lines.append(f"| {name} | {len(found)} | {statistics.mean(found.values()):.3f} | {beside} |")
     return "\n".join(lines)

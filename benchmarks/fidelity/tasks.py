@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +28,8 @@ class Task:
     test: Callable[[], list[Batch]]
     """Batches on which no worker trains."""
     steps: int
-    lr: float
+    lr: Mapping[str, float]
+    """The learning rate of each optimizer that the task is for."""
     data: str
     """What the data is, with its hash."""
 
@@ -81,7 +82,7 @@ def _text() -> Task:
         loss=loss,
         test=lambda: [rows(test, 32, torch.Generator().manual_seed(i)) for i in range(16)],
         steps=1600,
-        lr=2e-3,
+        lr={"AdamW": 2e-3},
         data=f"pydoc_data.topics, {len(codes)} characters, sha256 {digest}",
     )
 
@@ -105,7 +106,7 @@ def _digits() -> Task:
         loss=lambda model, one: F.cross_entropy(model(one[0]), one[1]),
         test=lambda: [(images[:360], labels[:360])],
         steps=640,
-        lr=1e-3,
+        lr={"AdamW": 1e-3, "SGD": 0.1, "momentum": 0.02, "Muon": 0.01},
         data="sklearn's digits, 1,437 to train on and 360 to test on",
     )
 

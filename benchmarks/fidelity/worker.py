@@ -24,58 +24,72 @@ def main() -> None:
     parser.add_argument("--method", required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, default=0)
-    parser.add_argument("--lr", type=float, default=0.0)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
     hvd.init()
     task = TASKS[given.task]()
-    result = train(task, METHODS[given.method], given.seed, given.steps or task.steps, given.lr or task.lr)
+    result = train(task, METHODS[given.method], given.seed, given.steps or task.steps)
     if hvd.rank() == 0:
         given.out.write_text(json.dumps(result))
     hvd.shutdown()
 
 
-def train(task: Task, method: Method, seed: int, steps: int, lr: float) -> dict[str, Any]:
+def optimizers_of(method: Method, model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+    """What steps the parameters. Muon takes matrices alone, so AdamW has the others."""
+    parameters = list(model.parameters())
+    if method.optimizer == "Muon":
+        matrices = [parameter for parameter in parameters if parameter.ndim == 2]
+        others = [parameter for parameter in parameters if parameter.ndim != 2]
+        return [torch.optim.Muon(matrices, lr=lr), torch.optim.AdamW(others, lr=lr / 10, fused=True)]
+    if method.optimizer == "AdamW":
+        return [torch.optim.AdamW(parameters, lr=lr, fused=True)]
+    return [torch.optim.SGD(parameters, lr=lr, momentum=0.9 if method.optimizer == "momentum" else 0.0)]
+
+
+def train(task: Task, method: Method, seed: int, steps: int) -> dict[str, Any]:
     """The losses of one training: of the test batches, with the parameters that all ranks share."""
     torch.manual_seed(seed)  # all ranks begin alike, and the same for every method
     model = task.model()
     test = task.test()
     data = torch.Generator().manual_seed(1000 * seed + hvd.rank())
-    lr *= method.lr
-    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
+    lr = task.lr[method.optimizer] * method.lr
+    optimizers: list[Any] = optimizers_of(method, model, lr)
     if not method.every or method.warmup:
         compression = "none" if method.every else method.codec
-        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=compression)
+        optimizers = [
+            hvd.DistributedOptimizer(one, model.named_parameters(), compression=compression) for one in optimizers
+        ]
     rounds: Any = None
     if method.every:
         settings: dict[str, Any] = {"compression": method.codec, "warmup_steps": method.warmup}
         if method.outer:
             outer_lr, momentum = method.outer
             rounds = hvd.DiLoCo(
-                model, optimizer,
+                model, optimizers[0],
                 torch.optim.SGD(model.parameters(), lr=outer_lr, momentum=momentum, nesterov=momentum > 0),
                 method.every, num_fragments=method.fragments, fragment_sync_delay=method.delay, **settings,
             )  # fmt: skip
         else:
-            rounds = hvd.LocalSGD(model, optimizer, method.every, delay=method.delay, **settings)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step, steps))
+            rounds = hvd.LocalSGD(model, optimizers[0], method.every, delay=method.delay, **settings)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(one, lambda step: cosine(step, steps)) for one in optimizers]
     curve: list[tuple[int, float]] = []
     began, evaluating = time.perf_counter(), 0.0
     with rounds or contextlib.nullcontext():
         for step in range(1, steps + 1):
             loss = task.loss(model, task.batch(data))
-            optimizer.zero_grad()
+            for one in optimizers:
+                one.zero_grad()
             loss.backward()
-            if method.every and not method.warmup:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-            else:
-                optimizer.synchronize()  # type: ignore[attr-defined]
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                with optimizer.skip_synchronize():  # type: ignore[attr-defined]
-                    optimizer.step()
-            schedule.step()
+            is_reduced = not method.every or method.warmup > 0
+            if is_reduced:
+                for one in optimizers:
+                    one.synchronize()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for one, schedule in zip(optimizers, schedules, strict=True):
+                with one.skip_synchronize() if is_reduced else contextlib.nullcontext():
+                    one.step()
+                schedule.step()
             if step % max(1, steps // POINTS) == 0 and step < steps:
                 paused = time.perf_counter()
                 with rounds.global_parameters() if rounds else contextlib.nullcontext():

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.fidelity.methods import BASELINE, METHODS
+from benchmarks.fidelity.methods import BASELINE, GROUPS, METHODS
 from benchmarks.netlab import Netlab
 from benchmarks.step_time.job import figures_of
 from benchmarks.time_to_accuracy.composed import WITHIN, composed, words_of
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--chart", type=Path, help="draw the times into this file")
     given = parser.parse_args()
     if given.what == "measure":
-        measure(given.rate, given.numel, given.method or list(METHODS), given.json)
+        measure(given.rate, given.numel, given.method or [BASELINE, *GROUPS["rounds"], *GROUPS["codecs"]], given.json)
     else:
         links = {key: one for key, one in json.loads(given.json.read_text()).items() if key != "machine"}
         show(json.loads(FIDELITY.read_text())["text"], links, given.chart)

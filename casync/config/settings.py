@@ -41,6 +41,7 @@ def _setting(default: _T, kind: Kind[_T], variable: str, **horovod: Reads) -> _T
     return field(default=default, metadata={"kind": kind, "variables": {variable: kind.read, **horovod}})
 
 
+_SEED = Count(0, 2**32 - 1)
 _THREADS = Count(1, 1024, "a system starts no more of them for sure, and more than there are cores gain nothing")
 _UNCOMPRESSED: str | Mapping[str, Any] = "none"
 
@@ -123,6 +124,13 @@ class Config:
     re_plan: bool = _setting(False, Switch(), "CASYNC_REPLAN")
     """`CASYNC_REPLAN` (0): 1 has gradients planned anew, from one step on that all ranks agree on, when steps no longer
     take what was predicted. Codecs that the script names stay; their partitions and topologies may change."""
+
+    seed: int = _setting(0, _SEED, "CASYNC_SEED")
+    """`CASYNC_SEED` (0): the seed of the codecs' random numbers, from 0 to 4294967295; the same on all ranks."""
+
+    deterministic: bool = _setting(False, Switch(), "CASYNC_DETERMINISTIC")
+    """`CASYNC_DETERMINISTIC` (0): 1 makes plans that hang on nothing that is measured, and not on the order in which
+    gradients come, so that two runs give the same bits. `auto` then decides by what links and codecs usually cost."""
 
     stall_warning_s: float = _setting(
         _constants.STALL_WARNING_S,
@@ -221,6 +229,11 @@ class Config:
                 object.__setattr__(self, item.name, item.metadata["kind"].check(given))
             except ValueError as error:
                 raise InvalidArgumentError(f"{item.name}={given!r}: {error}") from None
+        if self.deterministic and self.re_plan:
+            raise InvalidArgumentError(
+                "deterministic=True (CASYNC_DETERMINISTIC) and re_plan=True (CASYNC_REPLAN): new plans hang on the "
+                "time that steps take, so that two runs would differ; leave one of them out"
+            )
 
     def core_options(self, rank: int, size: int) -> dict[str, Any]:
         """The part that the compiled core reads (SessionOptions in session.hpp has the same names)."""

@@ -71,6 +71,7 @@ struct Signature {
   std::string topology;     ///< "auto" or a topology's name
   MemoryKind memory = MemoryKind::host;  ///< of the tensor, on every rank
   std::int32_t priority = 0;             ///< tensors of a higher one go first
+  std::uint32_t seed = 0;                ///< of the codecs' random numbers and first states, beside the name
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 

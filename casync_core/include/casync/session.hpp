@@ -44,6 +44,8 @@ struct SessionOptions {
   std::int64_t min_numel = kMinNumel;  ///< smaller gradients go uncompressed
   std::size_t partition_bytes = kPartitionBytes;
   bool re_plan = false;                    ///< plan gradients anew when steps no longer take what was predicted
+  std::uint32_t seed = 0;                  ///< of the codecs' random numbers; alike on all ranks
+  bool deterministic = false;              ///< plan without measurements, and whatever order gradients come in
   LogLevel log_level = LogLevel::warning;  ///< messages below it are not made; plans are explained at info
   /// Plans of an earlier session, by name: they hold as they are, and their tensors are not planned again. A codec that
   /// the user names for a tensor comes before its plan here; a topology that is not the plan's is refused by `define`.

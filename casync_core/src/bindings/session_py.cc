@@ -131,6 +131,8 @@ SessionOptions options_of(const py::dict& dict) {
   take("min_numel", options.min_numel);
   take("partition_bytes", options.partition_bytes);
   take("re_plan", options.re_plan);
+  take("seed", options.seed);
+  take("deterministic", options.deterministic);
   if (has("log_level")) options.log_level = static_cast<LogLevel>(dict["log_level"].cast<int>());
   take("stall_warning_s", options.stall_warning_s);
   take("timeout_s", options.timeout_s);

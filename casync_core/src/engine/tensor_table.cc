@@ -23,6 +23,7 @@ std::string describe(const Signature& signature) {
     }
   }
   if (signature.priority != 0) out << ", priority " << signature.priority;
+  if (signature.seed != 0) out << ", seed " << signature.seed;
   if (signature.memory != MemoryKind::host) out << ", on a " << name_of(signature.memory);
   return out.str();
 }
@@ -50,6 +51,7 @@ std::string difference(const Signature& a, const Signature& b) {
   if (a.prescale != b.prescale || a.postscale != b.postscale) return "Mismatched prescale and/or postscale factors";
   if (a.compression != b.compression) return "Mismatched compression";
   if (a.priority != b.priority) return detail::concat("Mismatched priority ", a.priority, " and ", b.priority);
+  if (a.seed != b.seed) return detail::concat("Mismatched seed ", a.seed, " and ", b.seed);
   if (a.memory != b.memory) return "Mismatched CPU/GPU device selection";
   return "Mismatched topology";
 }

@@ -17,7 +17,7 @@ namespace casync {
 struct Definition {
   std::string name;
   Signature signature;
-  std::uint64_t name_hash = 0;
+  std::uint64_t name_hash = 0;  ///< with the signature's seed
 };
 
 struct Staged;

@@ -110,6 +110,7 @@ void put(std::vector<std::byte>& out, const Signature& signature) {
   writer.put_text(signature.topology);
   writer.put(signature.memory);
   writer.put(signature.priority);
+  writer.put(signature.seed);
 }
 
 Signature get_signature(ByteReader& reader) {
@@ -126,6 +127,7 @@ Signature get_signature(ByteReader& reader) {
   signature.topology = reader.get_text();
   signature.memory = get_enum(reader, MemoryKind::device, "memory");
   signature.priority = reader.get<std::int32_t>();
+  signature.seed = reader.get<std::uint32_t>();
   return signature;
 }
 

@@ -13,7 +13,7 @@ namespace casync::log {
 
 inline constexpr std::uint64_t kMagic =
     0x474f4c434e595341ULL;  // "ASYNCLOG", in the byte order of the machine that wrote it
-inline constexpr std::uint32_t kVersion = 13;
+inline constexpr std::uint32_t kVersion = 14;
 
 enum class Record : std::uint8_t { event = 1, decide = 2, action = 3 };
 

@@ -38,7 +38,7 @@ std::string key_of(const std::string& name, const Signature& s) {
   return detail::concat(name, '\0', static_cast<int>(s.kind), ',', static_cast<int>(s.dtype), ',',
                         static_cast<int>(s.op), ',', s.shape.rows, ',', s.shape.cols, ',', s.root, ',', s.prescale, ',',
                         s.postscale, ',', s.dims, ',', s.compression, ',', s.topology, ',', name_of(s.memory), ',',
-                        s.priority);
+                        s.priority, ',', s.seed);
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ std::uint32_t Session::Impl::define(const std::string& name, const Signature& si
     check_state(name, set->second, signature.shape);
     set_states.erase(set);
   }
-  auto definition = std::make_unique<Definition>(Definition{name, signature, hash_text(name)});
+  auto definition = std::make_unique<Definition>(Definition{name, signature, hash_text(name, signature.seed)});
   definitions.add({.definition = std::move(definition), .name = names.number_of(name), .key = key});
   executor->define(number, {name, 0, signature, site});
   while (auto gone = definitions.forget()) {
@@ -84,7 +84,9 @@ bool Session::knows(std::uint32_t registration) const {
 
 std::uint32_t Session::define(const std::string& name, const Signature& signature, const std::string& site) {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->about(name, signature.kind, [&] { return impl_->define(name, signature, site); });
+  Signature seeded = signature;
+  if (reduces(signature.kind)) seeded.seed = impl_->options.seed;
+  return impl_->about(name, signature.kind, [&] { return impl_->define(name, seeded, site); });
 }
 
 void Session::set_optimizer(std::uint32_t registration, float lr, float momentum, bool nesterov, float loss_scale) {

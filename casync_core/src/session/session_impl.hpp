@@ -73,6 +73,7 @@ struct Session::Impl {
     planning.planner.partition_bytes = static_cast<double>(options.partition_bytes);
     planning.fixed.insert(options.fixed_plans.begin(), options.fixed_plans.end());
     planning.re_plan = options.re_plan;
+    planning.deterministic = options.deterministic;
     planning.processors = processors_here(options.host_of[transport->rank()]);
     planning.explain = options.log_level <= LogLevel::info;
     RealExecutor::Options real;

@@ -196,6 +196,7 @@ TEST_F(TensorTableTest, NamesWhatDiffers) {
       {[](Signature& s) { s.compression = "onebit"; }, "Mismatched compression"},
       {[](Signature& s) { s.topology = "ring"; }, "Mismatched topology"},
       {[](Signature& s) { s.priority = -4; }, "Mismatched priority 0 and -4"},
+      {[](Signature& s) { s.seed = 7; }, "Mismatched seed 0 and 7"},
   };
   std::uint32_t sequence = 0;
   for (const Case& one : cases) {

@@ -45,7 +45,8 @@ Signature some_signature() {
           .dims = "(64, 3, 7, 7)",
           .compression = "auto(onebit)",
           .topology = "two_level",
-          .priority = -3};
+          .priority = -3,
+          .seed = 4000000000U};
 }
 
 template <typename T>

@@ -1,6 +1,9 @@
 // From samples to costs, from the costs of the ranks to those of the job, and from those to new plans, once.
 #include "planner/tune/measured_planning.hpp"
 
+#include <map>
+#include <set>
+
 #include "planner/plan_fixture.hpp"
 
 namespace casync {
@@ -172,6 +175,36 @@ TEST_F(MeasuredPlanningTest, OnADeviceTheCodecsAreTimedThatCompete) {
   EXPECT_TRUE(MeasuredPlanning::weighs(options, "w", open, "onebit"));
   options.host_of = separate_hosts(1);
   EXPECT_FALSE(MeasuredPlanning::weighs(options, "w", open, "onebit"));
+}
+
+TEST_F(MeasuredPlanningTest, ADeterministicPlanHangsOnItsGradientAlone) {
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(5);
+  options.deterministic = true;
+  const auto planned = [&](bool reversed, const char* codec) {
+    MeasuredPlanning planning(options, [](const LogRecord&) {});
+    std::map<std::string, GradientPlan> plans;
+    for (int i = 0; i < 12; ++i) {
+      const int number = reversed ? 11 - i : i;
+      const Signature signature = gradient_of(20'000 + 9'000 * number, codec);
+      const std::string name = "w" + std::to_string(number);
+      EXPECT_TRUE(planning.define(name, signature).empty()) << "nothing is timed";
+      plans[name] = planning.plan(name, signature, 1);
+      EXPECT_EQ(plans[name].until, 0U);
+      EXPECT_FALSE(planning.costs(signature, 100).has_value());
+      EXPECT_FALSE(planning.re_plan(name, signature, plans[name], 50).has_value());
+    }
+    EXPECT_FALSE(planning.measuring());
+    EXPECT_EQ(planning.work(), nullptr);
+    return plans;
+  };
+  for (const char* codec : {"onebit", "none", "auto", "auto(onebit, fp16)"}) {
+    const auto plans = planned(false, codec);
+    EXPECT_EQ(plans, planned(true, codec)) << codec;
+    std::set<std::uint32_t> first_owners;
+    for (const auto& [name, plan] : plans) first_owners.insert(plan.first_owner);
+    if (codec != std::string_view("none")) EXPECT_GE(first_owners.size(), 3U) << codec;
+  }
 }
 
 TEST_F(MeasuredPlanningTest, AlwaysOpensSmallGradientsToo) {

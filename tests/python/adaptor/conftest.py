@@ -19,8 +19,8 @@ def framework(name: str) -> Any:
     return pytest.param(name, marks=missing)
 
 
-OF_THE_CORE = ("adasum", "cycles", "feedback_bits", "loss_scale", "metrics", "nonfinite", "plans", "process_sets",
-               "rules", "session", "timeline", "worlds")  # fmt: skip
+OF_THE_CORE = ("adasum", "cycles", "determinism", "feedback_bits", "loss_scale", "metrics", "nonfinite", "plans",
+               "process_sets", "rules", "session", "timeline", "worlds")  # fmt: skip
 """Files of tests of what no adaptor has a part in."""
 FOR_ALL = ("numpy", "torch", "standin", "cuda")
 """The adaptors with which those run, in the memory of the host and on a device. `make nightly` runs them with all.

@@ -6,6 +6,7 @@
 
 #include "casync/codec.hpp"
 #include "casync/error.hpp"
+#include "common/hash.hpp"
 #include "planner/search/request.hpp"
 #include "planner/text.hpp"
 
@@ -18,6 +19,15 @@ std::string_view without_always(const Signature& signature) {
 
 bool is_automatic(const Signature& signature) {
   return signature.kind == OpKind::allreduce && parse_auto(without_always(signature)).has_value();
+}
+
+/// As if one member owned least, and those after it more and more: who owns first hangs on the name alone.
+OwnerLoad load_by_name(std::string_view name, std::size_t members) {
+  OwnerLoad load;
+  for (std::size_t m = 0; m < members; ++m) {
+    load.bytes.push_back(static_cast<double>((m + hash_text(name) % members) % members));
+  }
+  return load;
 }
 
 /// "8.1 ns/B, 90 us a hop and 4 us a message between hosts, ..., onebit 0.2 + 0.1 ns/B to encode and decode".
@@ -204,11 +214,13 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
 }
 
 bool MeasuredPlanning::is_planned_again(const Signature& signature) const {
+  if (options_.deterministic) return false;
   return is_automatic(signature) || (options_.re_plan && reduces(signature.kind));
 }
 
 /// Whether the planner chooses its codec.
 bool MeasuredPlanning::is_open(const std::string& name, const Signature& signature) const {
+  if (options_.deterministic) return false;
   const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
   return is_automatic(signature) && !left_out && options_.host_of.size() > 1 && fixed_for(name, signature) == nullptr;
 }
@@ -248,7 +260,9 @@ std::vector<std::string> MeasuredPlanning::to_try(const std::string& name, const
 
 bool MeasuredPlanning::weighs(const Options& options, const std::string& name, const Signature& signature,
                               std::string_view codec) {
-  if (!is_automatic(signature) || signature.memory != MemoryKind::device || options.host_of.size() <= 1) return false;
+  if (options.deterministic || !is_automatic(signature) || signature.memory != MemoryKind::device ||
+      options.host_of.size() <= 1)
+    return false;
   const std::vector<std::string> others = competitors(options, name, signature);
   return std::ranges::find(others, make_codec(codec)->info().spec) != others.end();
 }
@@ -274,6 +288,10 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
     Decision decision = contest_->plan(name, signature, sequence);
     note_measured(decision.plan, name, signature);
     return decision;
+  }
+  if (options_.deterministic) {
+    const OwnerLoad load = load_by_name(name, options_.host_of.size());
+    return plan_gradient({name, signature, world_, costs_, options_.planner, load, sequence});
   }
   PlannerOptions planner = options_.planner;
   planner.epoch = is_planned_again(signature) ? epoch_ : 0;
