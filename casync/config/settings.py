@@ -129,8 +129,9 @@ class Config:
     """`CASYNC_SEED` (0): the seed of the codecs' random numbers, from 0 to 4294967295; the same on all ranks."""
 
     deterministic: bool = _setting(False, Switch(), "CASYNC_DETERMINISTIC")
-    """`CASYNC_DETERMINISTIC` (0): 1 makes plans that hang on nothing that is measured, and not on the order in which
-    gradients come, so that two runs give the same bits. `auto` then decides by what links and codecs usually cost."""
+    """`CASYNC_DETERMINISTIC` (0): 1 makes plans that depend on nothing that is measured, and not on the order in
+    which gradients come, so that two runs give the same bits. `auto` then decides by what links and codecs usually
+    cost."""
 
     stall_warning_s: float = _setting(
         _constants.STALL_WARNING_S,
@@ -231,8 +232,8 @@ class Config:
                 raise InvalidArgumentError(f"{item.name}={given!r}: {error}") from None
         if self.deterministic and self.re_plan:
             raise InvalidArgumentError(
-                "deterministic=True (CASYNC_DETERMINISTIC) and re_plan=True (CASYNC_REPLAN): new plans hang on the "
-                "time that steps take, so that two runs would differ; leave one of them out"
+                "deterministic=True (CASYNC_DETERMINISTIC) and re_plan=True (CASYNC_REPLAN): new plans depend on "
+                "the time that steps take, so that two runs would differ; leave one of them out"
             )
 
     def core_options(self, rank: int, size: int) -> dict[str, Any]:

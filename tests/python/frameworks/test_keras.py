@@ -256,7 +256,7 @@ def test_a_momentum_that_cannot_be_taken_over(several):
 
 
 def test_rules_see_the_path_of_a_variable(rank, size, caplog):
-    rules = {"*/bias": "always(fp16)", "* where numel >= 5000": "onebit", "nobody/*": "fp16", "*": "none"}
+    rules = {"*/bias": "always(fp16)", "* where numel >= 4096": "onebit", "nobody/*": "fp16", "*": "none"}
     with caplog.at_level(logging.WARNING, "casync"):
         model = training.train(rank, size, hvd.DistributedOptimizer(sgd(), compression=rules))
     training.assert_same_everywhere(training.weights(model))

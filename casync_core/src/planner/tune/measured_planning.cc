@@ -21,7 +21,7 @@ bool is_automatic(const Signature& signature) {
   return signature.kind == OpKind::allreduce && parse_auto(without_always(signature)).has_value();
 }
 
-/// As if one member owned least, and those after it more and more: who owns first hangs on the name alone.
+/// As if one member owned least, and those after it more and more: who owns first depends on the name alone.
 OwnerLoad load_by_name(std::string_view name, std::size_t members) {
   OwnerLoad load;
   for (std::size_t m = 0; m < members; ++m) {

@@ -50,7 +50,7 @@ class MeasuredPlanning final : public Planning {
     bool explain = false;       ///< log each decision with its predicted times
     bool re_plan = false;       ///< plan anew when steps no longer take what was predicted
     bool deterministic =
-        false;  ///< a plan hangs on its gradient alone: not on what is measured, nor on other gradients
+        false;  ///< a plan depends on its gradient alone: not on what is measured, nor on other gradients
   };
 
   /// `log` hears of every plan, and of the costs, if `explain` is set.
