@@ -30,6 +30,8 @@ class Task:
     steps: int
     lr: Mapping[str, float]
     """The learning rate of each optimizer that the task is for."""
+    clip: float
+    """The largest norm of a gradient that steps; 0 takes gradients as they are."""
     data: str
     """What the data is, with its hash."""
 
@@ -83,6 +85,7 @@ def _text() -> Task:
         test=lambda: [rows(test, 32, torch.Generator().manual_seed(i)) for i in range(16)],
         steps=1600,
         lr={"AdamW": 2e-3},
+        clip=1.0,
         data=f"pydoc_data.topics, {len(codes)} characters, sha256 {digest}",
     )
 
@@ -107,6 +110,7 @@ def _digits() -> Task:
         test=lambda: [(images[:360], labels[:360])],
         steps=640,
         lr={"AdamW": 1e-3, "SGD": 0.1, "momentum": 0.02, "Muon": 0.01},
+        clip=0.0,
         data="sklearn's digits, 1,437 to train on and 360 to test on",
     )
 

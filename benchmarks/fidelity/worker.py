@@ -85,7 +85,8 @@ def train(task: Task, method: Method, seed: int, steps: int) -> dict[str, Any]:
             if is_reduced:
                 for one in optimizers:
                     one.synchronize()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if task.clip:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), task.clip)
             for one, schedule in zip(optimizers, schedules, strict=True):
                 with one.skip_synchronize() if is_reduced else contextlib.nullcontext():
                     one.step()

@@ -30,10 +30,11 @@ from torch.distributed.tensor import DTensor
 
 from .c10d_group import Group, check_momentum, group_of
 from .c10d_names import NamedOperation
+from .fsdp_gather import BLOCK, QuantizedAllGather, exact_because
 from .fsdp_units import ReduceScatter, ShardedParameter, Unit, numel_of, split, units_of
 from .loss_scale import LossScale
 
-__all__ = ["FsdpCompression", "Report", "compress"]
+__all__ = ["FsdpCompression", "Report", "compress", "quantize_all_gather"]
 
 _LOG = logging.getLogger("casync")
 _OLDEST = (2, 13)
@@ -74,9 +75,7 @@ def compress(
     Raises `InvalidArgumentError` if a group is not of the backend casync, or there is no such dimension, and
     `NotAvailableError` for a torch before 2.13, or a codec that takes over the optimizer's momentum.
     """
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < _OLDEST:
-        raise NotAvailableError(f"casync.torch.fsdp needs torch 2.13 or newer, and this is {torch.__version__}")
+    _check_version()
     if reduce not in ("replicate", "shard", "both"):
         raise InvalidArgumentError(f'reduce={reduce!r}: it must be "replicate", "shard" or "both"')
     wanted = (_BETWEEN_REPLICAS, _BETWEEN_SHARDS) if reduce == "both" else (reduce,)
@@ -96,14 +95,48 @@ def compress(
     return compressed
 
 
+def quantize_all_gather(model: torch.nn.Module) -> Report:
+    """Gather the parameters of the modules that `fully_shard` made in 8 bits, in blocks of 256 values with a scale
+    each, rounded to the nearest of 255 levels: qwZ of ZeRO++ (Wang et al., ICLR 2024, section 3.1). Between steps; on
+    all ranks.
+
+    All ranks compute with the same rounded weights. Shards, the optimizer and checkpoints have the exact ones. A block
+    with a value that is not finite becomes NaN. Parameters of one dimension stay exact. Where `reshard_after_forward`
+    is a number of ranks, the gather of the backward pass is exact too: it is of what the forward pass had rounded. The
+    shard group may be of any backend.
+
+    Returns what is rounded, and what is not and why.
+
+    Raises `InvalidArgumentError` if no module is sharded, and `NotAvailableError` for a torch before 2.13, a module on
+    several meshes or sharded by another dimension than the first, and, at the gather, for parameters that are not
+    gathered as floats.
+    """
+    _check_version()
+    report = Report({}, {})
+    for unit in units_of(model):
+        unit.module.set_custom_all_gather(QuantizedAllGather(unit))
+        for one in unit.parameters:
+            if why := exact_because(one):
+                report.exact[one.name] = why
+            else:
+                report.compressed[one.name] = f"int8 in blocks of {BLOCK}"
+    return report
+
+
+def _check_version() -> None:
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < _OLDEST:
+        raise NotAvailableError(f"casync.torch.fsdp needs torch 2.13 or newer, and this is {torch.__version__}")
+
+
 @dataclass(frozen=True)
 class Report:
-    """The state of each parameter's gradient, by its name after "shard." or "replicate."."""
+    """The state of what is sent of each parameter, by its name: of a gradient after "shard." or "replicate."."""
 
     compressed: dict[str, str]
-    """The codecs of gradients that are compressed, by name."""
+    """The codecs of what is compressed, by name."""
     exact: dict[str, str]
-    """The reasons why the other gradients are not, by name."""
+    """The reasons why the rest is not, by name."""
 
     def __str__(self) -> str:
         lines = [f"{name}: {codec}" for name, codec in self.compressed.items()]

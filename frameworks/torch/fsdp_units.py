@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from casync.errors import InvalidArgumentError, NotAvailableError
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.distributed.tensor import DTensor, Shard
 
-__all__ = ["ReduceScatter", "ShardedParameter", "Unit", "numel_of", "split", "units_of"]
+__all__ = ["AllGather", "ReduceScatter", "ShardedParameter", "Unit", "numel_of", "split", "units_of"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""`casync.torch.fsdp.compress` in jobs that torchrun starts: how well they train, and what their checkpoints keep."""
+"""`casync.torch.fsdp` in jobs that torchrun starts: how well they train, and what their checkpoints keep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import casync.torch as hvd
 import pytest
+import torch
+from casync.torch import fsdp
 
 from tests.python.c10d.test_backend import torchrun
 
@@ -104,6 +107,39 @@ def test_rules_by_shape_see_what_a_module_trains_as_one_row(tmp_path: Path) -> N
     assert note["compressed"] == {"shard.first.down": "onebit", "shard.first.up": "onebit"}
     assert note["exact"]["shard.second.up"] == "the codec of second is none"
     assert note["off"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("backend", "mesh", "dtype", "reshard", "ranks"),
+    [
+        ("casync", "flat", "float32", "yes", 3),
+        ("casync", "hsdp", "float32", "no", 4),
+        ("gloo", "flat", "bfloat16", "2", 4),
+    ],
+)
+def test_all_ranks_compute_with_the_same_rounded_weights(
+    tmp_path: Path, backend: str, mesh: str, dtype: str, reshard: str, ranks: int
+) -> None:
+    done = torchrun(tmp_path, ranks, str(HERE / "fsdp_gathered.py"), backend, mesh, dtype, reshard)
+    assert done.returncode == 0, done.stderr
+    note = json.loads(done.stdout)
+    rounded, exact = note["report"]
+    assert set(rounded) == {"0.weight", "2.weight", "4.weight"}
+    assert set(exact.values()) == {"it has one dimension"}
+    # Of 16 bits a value may lie between two levels, which are 1/127 apart; float32 and float64 then take either.
+    assert note["off"] < (1e-6 if dtype == "float32" else 1 / 127 + 2**-8)
+    for name in (*rounded, *exact):
+        assert note[f"changed {name}"] == (name in rounded)
+    assert note["kept"], "the shards are exact"
+    assert note["losses"]["rounded"] == pytest.approx(note["losses"]["exact"], rel=0.03)
+    assert note["losses"]["rounded"] != note["losses"]["exact"]
+    if (backend, mesh) == ("casync", "flat"):  # two gathers at a quarter, one reduce-scatter as before
+        assert note["bytes"]["rounded"] < 0.7 * note["bytes"]["exact"]
+
+
+def test_a_model_that_is_not_sharded_is_refused() -> None:
+    with pytest.raises(hvd.InvalidArgumentError, match=r"no module of the model is sharded: call fully_shard"):
+        fsdp.quantize_all_gather(torch.nn.Linear(3, 3))
 
 
 def test_what_is_too_small_is_said(tmp_path: Path) -> None:
