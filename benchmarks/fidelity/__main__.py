@@ -68,7 +68,7 @@ def main() -> None:
     methods = given.method or list(GROUPS[given.group] if given.group else METHODS)
     methods = list(dict.fromkeys((*map(baseline_of, methods), *methods)))
     if given.page:
-        page.write(given.page, given.group, page.markdown(page.losses_of(of_task), GROUPS[given.group]))
+        page.write(given.page, given.group, page.table_of(page.losses_of(of_task), given.group))
         return
     for seed in range(given.seeds):
         for method in methods:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fidelity.methods import baseline_of
+from benchmarks.fidelity.methods import GROUPS, METHODS, OPTIMIZERS, baseline_of
 
-__all__ = ["compared", "losses_of", "markdown", "write", "written"]
+__all__ = ["by_optimizer", "compared", "losses_of", "markdown", "table_of", "write", "written"]
 
 Losses = Mapping[str, Mapping[int, float]]
 """By way and seed."""
@@ -36,10 +36,37 @@ def markdown(losses: Losses, ways: Collection[str]) -> str:
     lines = ["| way | seeds | loss | beside bf16 |", "|---|---|---|---|"]
     for name in dict.fromkeys((*map(baseline_of, list(ways)[:1]), *ways)):
         if found := losses.get(name):
-            mean, half = compared(found, losses[baseline_of(name)])
-            beside = f"{100 * mean:+.1f} %" + ("" if math.isnan(half) else f" ± {100 * half:.1f} %")
+            beside = _beside(found, losses[baseline_of(name)])
             lines.append(f"| {name} | {len(found)} | {statistics.mean(found.values()):.3f} | {beside} |")
     return "\n".join(lines)
+
+
+def by_optimizer(losses: Losses) -> str:
+    """A row for each codec, and a column for each optimizer: the loss beside that of bf16 with it."""
+    ways = GROUPS["optimizers"]
+    lines = [f"| codec | {' | '.join(OPTIMIZERS)} |", "|---" * (1 + len(OPTIMIZERS)) + "|"]
+    for codec in dict.fromkeys(METHODS[name].codec for name in ways):
+        cells = []
+        for optimizer in OPTIMIZERS:
+            name = f"{optimizer}, {codec}"
+            if name not in ways:
+                cells.append("refused")
+            elif name == baseline_of(name):
+                cells.append(f"loss {statistics.mean(losses[name].values()):.3f}")
+            else:
+                cells.append(_beside(losses[name], losses[baseline_of(name)]))
+        lines.append(f"| `{codec}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def table_of(losses: Losses, group: str) -> str:
+    """The table of a group."""
+    return by_optimizer(losses) if group == "optimizers" else markdown(losses, GROUPS[group])
+
+
+def _beside(losses: Mapping[int, float], baseline: Mapping[int, float]) -> str:
+    mean, half = compared(losses, baseline)
+    return f"{100 * mean:+.1f} %" + ("" if math.isnan(half) else f" ± {100 * half:.1f} %")
 
 
 def written(text: str, group: str, table: str) -> str:

@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fidelity import page
-from benchmarks.fidelity.methods import BASELINE, GROUPS
+from benchmarks.fidelity.methods import BASELINE
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize(("file", "group"), [("send_less_often", "rounds")])
-def test_the_page_has_the_figures(file: str, group: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "group", "task"), [("send_less_often", "rounds", "text"), ("choosing", "optimizers", "digits")]
+)
+def test_the_page_has_the_figures(file: str, group: str, task: str) -> None:
     kept = json.loads((ROOT / "docs" / "figures" / "fidelity.json").read_text(encoding="utf-8"))
     text = (ROOT / "docs" / f"{file}.md").read_text(encoding="utf-8")
-    table = page.markdown(page.losses_of(kept["text"]), GROUPS[group])
+    table = page.table_of(page.losses_of(kept[task]), group)
     assert page.written(text, group, table) == text, "python -m benchmarks.fidelity --group GROUP --page FILE"
 
 
