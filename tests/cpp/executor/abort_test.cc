@@ -360,8 +360,9 @@ TEST_P(Abort, DeliversGivesBackOrNeverTakes) {
   std::cout << "partitions of aborted operations: " << delivered << " delivered, " << given_back << " given back, "
             << never_taken << " never taken\n";
   const bool feedback = make_codec(GetParam().codec)->info().feedback != Feedback::none;
-  const bool whole = make_codec(GetParam().codec)->info().whole;  // one partition is seldom the one that ends first
-  EXPECT_GT(delivered, whole ? -1 : 20);
+  // One partition is seldom the one that ends first. The unit of topk is longer than these gradients.
+  const bool is_cut = !make_codec(GetParam().codec)->info().whole && !GetParam().codec.starts_with("topk");
+  EXPECT_GT(delivered, is_cut ? 20 : 0);
   EXPECT_GT(never_taken, 20);
   EXPECT_GT(given_back, feedback ? 20 : -1);
 }
