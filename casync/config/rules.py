@@ -28,8 +28,9 @@ Shape = Sequence[int] | None
 _ALL = "*"
 _REGULAR = "re:"  # begins a regular expression
 _WHERE = " where "  # ends the pattern of the name, and begins the conditions
-_FIELD = r"(?P<field>numel|ndim|shape\[(?P<axis>-?\d+)\])"
-_CONDITION: Final = re.compile(_FIELD + r"\s*(?P<compared><=|>=|==|!=|<|>)\s*(?P<number>\d+(?:_\d+)*)")
+_NEARLY: Final = re.compile(r"where\s|\swhere", re.IGNORECASE)
+_FIELD = r"(?P<field>numel|ndim|shape\[(?P<axis>-?[0-9]+)\])"
+_CONDITION: Final = re.compile(_FIELD + r"\s*(?P<compared><=|>=|==|!=|<|>)\s*(?P<number>[0-9]+(?:_[0-9]+)*)")
 _COMPARED: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
@@ -79,6 +80,10 @@ class Rules:
             if found:
                 return f"always({codec})" if text == name else codec
         raise self._none_for(name)
+
+    def beyond_numel(self) -> list[str]:
+        """The patterns with a condition on more than the number of elements."""
+        return [text for text, _ in self.pairs if any(one.field != "numel" for one in _Pattern.of(text).conditions)]
 
     def check(self, name: str, shape: Shape = None) -> None:
         """Raise `InvalidArgumentError` if no rule can be about the parameter."""
@@ -142,6 +147,11 @@ class _Pattern:
     def of(text: str) -> _Pattern:
         """Raises `InvalidArgumentError` if it cannot be read."""
         name, where, conditions = text.partition(_WHERE)
+        if not where and _NEARLY.search(text):
+            raise InvalidArgumentError(
+                f"compression: {text!r} has no condition: write {_WHERE!r} with a space on both sides, and a condition "
+                "behind it, as in '* where ndim == 1'"
+            )
         read = tuple(_condition(text, one.strip()) for one in conditions.split(" and ")) if where else ()
         name = name.strip() if where else name
         if name.startswith(_REGULAR):

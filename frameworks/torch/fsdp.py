@@ -90,6 +90,9 @@ def compress(
         )
         reductions += of_unit
     compressed = FsdpCompression(reductions)
+    if given(compression, rules) is not None:
+        shapes = {one.module: one.shape for one in reductions}
+        codecs.check_rules(reductions[0].rules, shapes, may_warn=dist.get_rank() == 0)
     if dist.get_rank() == 0:
         _LOG.info("fsdp.compress:\n%s", compressed.report())
     return compressed
@@ -116,7 +119,7 @@ def quantize_all_gather(model: torch.nn.Module) -> Report:
     for unit in units_of(model):
         unit.module.set_custom_all_gather(QuantizedAllGather(unit))
         for one in unit.parameters:
-            if why := exact_because(one):
+            if why := exact_because(one) or ("its shard group has one rank" if unit.ranks == 1 else ""):
                 report.exact[one.name] = why
             else:
                 report.compressed[one.name] = f"int8 in blocks of {BLOCK}"
@@ -198,14 +201,19 @@ class _Reduction:
             )
         self.group: Group = group
         rules = group.rules if compression is None else codecs.rules_of(compression)
+        if refused := rules.beyond_numel():
+            raise InvalidArgumentError(
+                f"rules={refused}: FSDP2 reduces the parameters of a module as one row, so a rule can ask for its "
+                "numel alone; choose by the name of the module"
+            )
         check_momentum(rules)
         check_unwatched(rules, group.session.config)
         scale = LossScale(scaler, rules)
         if not group.has_scaler:
             scale.look_for_another("fsdp.compress")
         self._topology, self._scaler = topology, scaler
-        numel = sum(one.parameter.numel() for one in unit.training())
-        self._codec = codecs.codec_by_name(rules, unit.name, (numel,))
+        self.rules, self.module, self.shape = rules, unit.name, (sum(one.parameter.numel() for one in unit.training()),)
+        self._codec = codecs.codec_by_name(rules, unit.name, self.shape)
         self._least = group.min_numel if min_numel is None else min_numel
         self._partial = 0  # steps in which only some that require a gradient had one
         self._aside: dict[str, torch.Tensor] = {}

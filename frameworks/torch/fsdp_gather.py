@@ -58,8 +58,7 @@ class QuantizedAllGather(AllGather):
         """
         if not input_tensor.is_floating_point():
             raise NotAvailableError(
-                f"{self._name} gathers {input_tensor.dtype}, which is quantized already: call quantize_all_gather for "
-                "models whose parameters are gathered as floats"
+                f"{self._name} gathers {input_tensor.dtype}: quantize_all_gather rounds real floats alone"
             )
         if input_tensor.numel() != self._numel:
             plain: dist.Work | None = dist.all_gather_single(
@@ -101,6 +100,8 @@ class QuantizedAllGather(AllGather):
             codes = received[:, code_at : code_at + part.blocks * BLOCK].view(torch.int8)
             scales = received[:, scale_at : scale_at + 4 * part.blocks].contiguous().view(torch.float32)
             blocks = codes.reshape(len(received), part.blocks, BLOCK) * scales.unsqueeze(2)
+            limit = torch.finfo(values.dtype).max  # 127 levels may be a little more than the largest value
+            blocks.clamp_(-limit, limit)
             out.copy_(blocks.view(len(received), -1)[:, : part.numel])
             code_at += part.blocks * BLOCK
             scale_at += 4 * part.blocks

@@ -100,13 +100,21 @@ def test_frozen_parameters_leave_the_others_compressed(tmp_path: Path, reduce: s
 
 def test_rules_by_shape_see_what_a_module_trains_as_one_row(tmp_path: Path) -> None:
     """The adapters of a module are 9 * 65 and 7 * 65 values; its frozen layer does not count."""
-    rules = {"first where ndim == 1 and numel == 1040": "onebit", "* where numel > 1040": "onebit", "*": "none"}
+    rules = {"first where numel == 1040": "onebit", "* where numel > 1040": "onebit", "*": "none"}
     done = torchrun(tmp_path, 2, str(HERE / "fsdp_frozen.py"), "shard", json.dumps(rules), "500")
     assert done.returncode == 0, done.stderr
     note = json.loads(done.stdout)
     assert note["compressed"] == {"shard.first.down": "onebit", "shard.first.up": "onebit"}
     assert note["exact"]["shard.second.up"] == "the codec of second is none"
     assert note["off"] < 1e-4
+    assert "'* where numel > 1040', because no parameter has such a name and shape" in done.stderr
+
+
+def test_rules_by_more_than_the_number_of_elements_are_refused_under_fsdp(tmp_path: Path) -> None:
+    rules = {"* where ndim == 1": "none", "*": "onebit"}
+    done = torchrun(tmp_path, 2, str(HERE / "fsdp_frozen.py"), "shard", json.dumps(rules), "500")
+    assert done.returncode != 0
+    assert "rules=['* where ndim == 1']: FSDP2 reduces the parameters of a module as one row" in done.stderr
 
 
 @pytest.mark.parametrize(

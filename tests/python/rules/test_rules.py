@@ -113,6 +113,23 @@ def test_a_shape_that_is_not_known_is_asked_for_only_where_it_decides():
         rules.check("other")
 
 
+@pytest.mark.parametrize("pattern", ["* WHERE ndim == 1", "*\twhere ndim == 1", "a*where ndim == 1", "* where"])
+def test_what_is_nearly_a_condition_is_refused(pattern):
+    with pytest.raises(InvalidArgumentError, match="has no condition: write ' where ' with a space on both sides"):
+        Rules.of({pattern: "x"})
+
+
+def test_names_with_where_in_them_are_names():
+    rules = Rules.of({"nowhere.weight": "x", "where*": "y", "*": "z"})
+    assert rules.codec_of("nowhere.weight") == "always(x)" and rules.codec_of("where.bias") == "y"
+
+
+def test_conditions_on_more_than_the_number_of_elements():
+    assert Rules.of({"* where numel > 3": "x", "a where numel > 3 and ndim > 1": "y", "*": "z"}).beyond_numel() == [
+        "a where numel > 3 and ndim > 1"
+    ]
+
+
 def test_a_name_with_a_condition_is_not_always():
     assert Rules.of({"a where ndim > 0": "x"}).codec_of("a", (3,)) == "x"
 
@@ -127,7 +144,7 @@ def test_idle_conditions_say_so():
 
 @pytest.mark.parametrize("where", [
     "", "numel", "numel > -1", "numel => 3", "size > 3", "ndim > 1 or ndim > 2", "shape > 3", "shape[a] > 3",
-    "numel > 1e6", "3 < ndim", "ndim > 1, numel > 3", "ndim > 1 and",
+    "numel > 1e6", "numel > \u0663", "3 < ndim", "ndim > 1, numel > 3", "ndim > 1 and",
 ])  # fmt: skip
 def test_what_is_no_condition(where):
     with pytest.raises(InvalidArgumentError, match="is no condition: write numel, ndim or shape"):
