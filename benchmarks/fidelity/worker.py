@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def optimizers_of(method: Method, model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    """What steps the parameters. Muon takes matrices alone, so AdamW has the others."""
+    """Return the optimizers of the parameters. Muon takes matrices alone, so AdamW has the others."""
     parameters = list(model.parameters())
     if method.optimizer == "Muon":
         matrices = [parameter for parameter in parameters if parameter.ndim == 2]

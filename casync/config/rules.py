@@ -23,7 +23,7 @@ from casync.errors import InvalidArgumentError
 __all__ = ["Rules", "Shape", "read_table"]
 
 Shape = Sequence[int] | None
-"""Of a parameter. None: not known."""
+"""The shape of a parameter. None means that it is not known."""
 
 _ALL = "*"
 _REGULAR = "re:"  # begins a regular expression
@@ -118,7 +118,7 @@ class _Condition:
     """One number of a shape, compared with a given one."""
 
     axis: int | None
-    """Of the shape. None: `field` says which number."""
+    """The axis whose extent is compared. None means the number that `field` names, `numel` or `ndim`."""
     field: str
     compared: str
     number: int

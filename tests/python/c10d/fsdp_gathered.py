@@ -43,7 +43,7 @@ def made(is_rounded: bool) -> tuple[torch.nn.Module, Any]:
 
 
 def expected(whole: np.ndarray, shards: int) -> np.ndarray:
-    """What the codes of each rank's rows say, block by block, in float64."""
+    """Return the values that all ranks decode. Each rank has rounded its own rows, block by block, in float64."""
     rows = -(-len(whole) // shards)
     found = np.zeros_like(whole, np.float64)
     for begin in range(0, len(whole), rows):
