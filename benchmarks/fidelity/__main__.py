@@ -65,7 +65,10 @@ def main() -> None:
     if given.quick:
         kept, given.seeds, given.steps = {}, 1, 128
     of_task = kept.setdefault(given.task, {})
-    methods = given.method or list(GROUPS[given.group] if given.group else METHODS)
+    rates = TASKS[given.task]().lr
+    methods = given.method or list(GROUPS[given.group] if given.group else [*GROUPS["rounds"], *GROUPS["codecs"]])
+    if unknown := {METHODS[name].optimizer for name in methods} - rates.keys():
+        parser.error(f"--task {given.task} has no learning rate for {', '.join(sorted(unknown))}: take --task digits")
     methods = list(dict.fromkeys((*map(baseline_of, methods), *methods)))
     if given.page:
         page.write(given.page, given.group, page.table_of(page.losses_of(of_task), given.group))
