@@ -28,7 +28,8 @@ class TransportSink {
   virtual void on_head(Rank peer, std::span<const std::byte> head) = 0;  ///< valid until the call returns
   virtual void on_sent(std::uint64_t id) = 0;                            ///< a body's memory may be reused
   virtual void on_body(std::uint64_t id) = 0;                            ///< an accepted body is complete
-  /// Once per peer. `why` says how it was noticed. Outstanding requests with that peer are gone.
+  /// Once per peer. `why` says how it was noticed. Nothing more is sent to that peer. Where it has closed, the bodies
+  /// that it had sent before can still be accepted; where it has failed, outstanding requests are gone.
   virtual void on_peer_down(Rank peer, std::string_view why) = 0;
 };
 

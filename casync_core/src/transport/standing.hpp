@@ -4,9 +4,9 @@
 namespace casync::transport {
 
 struct Standing {
-  bool down = false;          ///< nothing is sent to it or accepted from it any more
+  bool down = false;          ///< nothing is sent to it any more
   bool reported = false;      ///< on_peer_down has been called
-  bool failed = false;        ///< not reachable at all; otherwise it closed, or we do
+  bool failed = false;        ///< nothing can be had from it; otherwise what it sent before it closed is still accepted
   bool left = false;          ///< its goodbye has come
   bool goodbye_sent = false;  ///< ours is on its way
 };

@@ -358,6 +358,37 @@ TEST_P(TransportConformance, ACloseComesBehindTheBodies) {
   }
 }
 
+/// A body may have left its sender before it is accepted. The sender may then be gone when the accept comes.
+TEST_P(TransportConformance, WhatWasSentBeforeACloseIsAcceptedAfterIt) {
+  constexpr std::size_t kBytes = 3'000;
+  GetParam()->run([](Rank& self) {
+    if (self.size() == 1) return;
+    self.barrier();
+    const auto told_of_previous = [&] {
+      return std::ranges::any_of(self.told.downs, [&](const auto& down) { return down.first == self.previous(); });
+    };
+    if (self.rank() == 0) {
+      const Bytes first = pattern(0, 1, 0, kBytes), second = pattern(0, 1, 1, kBytes);
+      self.transport->send_body(1, first, 1);
+      self.transport->send_body(1, second, 2);
+      ASSERT_TRUE(self.until([&] { return self.told.sent.size() == 2; }));
+      return self.close();
+    }
+    if (self.rank() == 1) {
+      self.until(told_of_previous, kSecond / 2);  // some transports send nothing unasked
+      Bytes first(kBytes), second(kBytes);
+      self.transport->accept(0, first, 1);
+      self.idle(kMillisecond);
+      self.transport->accept(0, second, 2);
+      ASSERT_TRUE(self.until([&] { return self.told.bodies.size() == 2; }, 10 * kSecond));
+      EXPECT_TRUE(first == pattern(0, 1, 0, kBytes));
+      EXPECT_TRUE(second == pattern(0, 1, 1, kBytes));
+      ASSERT_TRUE(self.until(told_of_previous));
+    }
+    self.close();
+  });
+}
+
 TEST_P(TransportConformance, PeersHearOfAClose) {
   GetParam()->run([](Rank& self) {
     if (self.size() == 1) return;

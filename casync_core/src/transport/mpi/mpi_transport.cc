@@ -76,7 +76,7 @@ class MpiTransport final : public Transport {
   void accept(Rank peer, std::span<std::byte> body, std::uint64_t id) override {
     check_peer(peer);
     Peer& from = peer_of(peer);
-    if (from.down) return;
+    if (from.failed) return;
     if (body.size() > kAnnouncedBytes) {
       arriving_ -= from.arriving();
       ++from.accepted;
@@ -381,18 +381,20 @@ class MpiTransport final : public Transport {
 
   /// MPI, or the bytes of `peer`, say that nothing more can be had from it.
   void fail(Rank peer, std::string why) {
-    peer_of(peer).failed = true;
+    Peer& from = peer_of(peer);
+    from.failed = true;
+    arriving_ -= from.arriving();
+    from.accepted = 0;
+    drop([&](const Pending& what) { return what.peer == peer && what.lane != Lane::head_in; });
     mark_down(peer, std::move(why));
   }
 
+  /// What a peer had sent before it left may be accepted later: MPI keeps it.
   void mark_down(Rank peer, std::string why) {
     Peer& from = peer_of(peer);
     if (from.down) return;
     from.down = true;
-    arriving_ -= from.arriving();
-    from.accepted = 0;
     lanes_->mail.forget(peer);
-    drop([&](const Pending& what) { return what.peer == peer && what.lane != Lane::head_in; });
     downs_.emplace_back(peer, std::move(why));
     wake();  // the next poll reports it
   }

@@ -141,7 +141,7 @@ class TcpTransport final : public Transport {
 
   void accept(Rank peer, std::span<std::byte> body, std::uint64_t id) override {
     Peer& from = checked(peer);
-    if (from.down) return;
+    if (from.failed) return;
     from.bodies_in.accept(body, id);
     for (Stream& stream : from.streams) {
       if (!stream.in.is_held()) continue;
@@ -432,7 +432,7 @@ class TcpTransport final : public Transport {
   void resume(Rank peer) {
     Peer& from = peer_of(peer);
     for (Stream& stream : from.streams) {
-      if (from.down || !stream.in.is_held()) continue;
+      if (from.failed || !stream.in.is_held()) continue;
       try {
         if (!stream.in.resume(from.bodies_in, arrived_)) continue;
       } catch (const CorruptPayload& error) {
@@ -522,6 +522,7 @@ class TcpTransport final : public Transport {
 
   void fail(Rank peer, std::string why) {
     peer_of(peer).failed = true;
+    stop_bodies(peer);
     mark_down(peer, std::move(why));
   }
 
@@ -530,7 +531,8 @@ class TcpTransport final : public Transport {
     if (!peer_of(peer).has_goodbye) fail(peer, std::move(why));
   }
 
-  /// It has said goodbye, and all that it had sent before, and we had accepted, is here.
+  /// It has said goodbye, and all that it had sent before, and we had accepted, is here. What else it had sent waits in
+  /// a stream that is held.
   void close_if_over(Rank peer) {
     Peer& from = peer_of(peer);
     if (!from.has_goodbye || from.left) return;
@@ -545,7 +547,6 @@ class TcpTransport final : public Transport {
     if (from.down) return;
     from.down = true;
     mail_.forget(peer);
-    stop_bodies(peer);
     downs_.emplace_back(peer, std::move(why));
     wake();  // the next poll reports it
   }
