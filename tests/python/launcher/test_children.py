@@ -98,7 +98,8 @@ def test_a_rank_may_start_a_whole_job(casyncrun: Runner, inner: str) -> None:
         import os, subprocess, sys, numpy, casync.numpy as hvd
         hvd.init()
         if len(sys.argv) > 2:
-            print("inner", hvd.rank(), hvd.size(), int(hvd.allreduce(numpy.ones(3), op=hvd.Sum)[0]), flush=True)
+            total = int(hvd.allreduce(numpy.ones(3), op=hvd.Sum)[0])
+            os.write(1, f"inner {hvd.rank()} {hvd.size()} {total}\\n".encode())  # both write to one pipe
         else:
             if hvd.rank() == 1:
                 starter = ["casync", "run", "-np", "2", sys.executable]
