@@ -4,10 +4,10 @@
     python -m benchmarks.time_to_accuracy show
 
 The time is composed. The steps come from `benchmarks.fidelity`, where a small transformer is trained: the first step in
-which the mean loss of the seeds is within 1 % of the last loss under gradients of 16 bits. The seconds of a step are
-measured here, on four emulated hosts with a model of `--numel` numbers whose step computes for 100 ms by sleeping
-(`benchmarks.local_steps`). `measure` goes on where it was ended, and needs root. `show` prints the tables, and with
-`--chart FILE` draws them.
+which the mean loss of the seeds is within so much of the last loss under gradients of 16 bits (`--within`). The seconds
+of a step are measured here, on four emulated hosts with a model of `--numel` numbers whose step computes for 100 ms by
+sleeping (`benchmarks.local_steps`). `measure` takes all ways that have a curve, goes on where it was ended, and needs
+root. `show` prints the tables, and with `--chart FILE` draws them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.fidelity.methods import BASELINE, GROUPS, METHODS
+from benchmarks.fidelity.methods import BASELINE, METHODS
 from benchmarks.netlab import Netlab
 from benchmarks.step_time.job import figures_of
-from benchmarks.time_to_accuracy.composed import WITHIN, composed, words_of
+from benchmarks.time_to_accuracy.composed import composed, words_of
 
 FIDELITY = Path("docs/figures/fidelity.json")
 FIGURES = Path("docs/figures/time_to_accuracy.json")
@@ -48,25 +48,23 @@ def measure(rate: str, numel: float, names: Sequence[str], path: Path) -> None:
             print(f"{rate}, {name}: {of_link[name]['seconds']:.3f} s a step", flush=True)
 
 
-def show(fidelity: Mapping[str, Any], links: Mapping[str, Any], chart: Path | None) -> None:
+def show(fidelity: Mapping[str, Any], links: Mapping[str, Any], within: float, chart: Path | None) -> None:
     """Print a table for each link, and draw the times into `chart`."""
     console, times = Console(width=120), {}
     for link, seconds in links.items():
-        found = composed(fidelity, seconds)
-        steps, each = found[BASELINE]
-        assert steps is not None
-        table = Table(title=f"{link} numbers, {HOSTS} hosts: composed time to {100 * WITHIN:g} % of {BASELINE}")
-        for column in ("way", "steps", "s a step", "hours" if steps * each > 7200 else "s", "of bf16's"):
+        found = composed(fidelity, seconds, within)
+        whole = found[BASELINE].total
+        assert whole is not None
+        unit, word = (3600, "hours") if whole > 7200 else (1, "s")
+        table = Table(title=f"{link} numbers, {HOSTS} hosts: composed time to {100 * within:g} % of {BASELINE}")
+        for column in ("way", "steps", "s a step", word, "of bf16's"):
             table.add_column(column, justify="left" if column == "way" else "right")
-        unit = 3600 if steps * each > 7200 else 1
-        for name, (needed, one) in found.items():
-            if needed is None:
-                table.add_row(name, "never", f"{one:.3f}", "", "")
+        for name, one in found.items():
+            if one.total is None:
+                table.add_row(name, "never", f"{one.seconds:.3f}", "", "")
             else:
-                times[link, name] = needed * one / (steps * each)
-                table.add_row(
-                    name, f"{needed:.0f}", f"{one:.3f}", f"{needed * one / unit:.1f}", f"{times[link, name]:.3f}"
-                )
+                times[link, name] = part = one.total / whole
+                table.add_row(name, f"{one.steps:.0f}", f"{one.seconds:.3f}", f"{one.total / unit:.1f}", f"{part:.3f}")
         console.print(table)
     if chart is not None:
         draw(times, chart)
@@ -96,15 +94,18 @@ def main() -> None:
     parser.add_argument("what", choices=("measure", "show"))
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--numel", type=float, default=25e6, help="numbers of the model")
-    parser.add_argument("--method", action="append", choices=METHODS, help="only this way; may be repeated")
+    parser.add_argument("--method", action="append", choices=METHODS, metavar="WAY", help="only this; may be repeated")
+    parser.add_argument("--within", type=float, default=0.01, help="how near to the baseline's last loss is there")
     parser.add_argument("--json", type=Path, default=FIGURES)
     parser.add_argument("--chart", type=Path, help="draw the times into this file")
     given = parser.parse_args()
+    curves = json.loads(FIDELITY.read_text())["text"]
     if given.what == "measure":
-        measure(given.rate, given.numel, given.method or [BASELINE, *GROUPS["rounds"], *GROUPS["codecs"]], given.json)
+        names = given.method or [name for name in curves if METHODS[name].lr == 1.0]
+        measure(given.rate, given.numel, names, given.json)
     else:
         links = {key: one for key, one in json.loads(given.json.read_text()).items() if key != "machine"}
-        show(json.loads(FIDELITY.read_text())["text"], links, given.chart)
+        show(curves, links, given.within, given.chart)
 
 
 if __name__ == "__main__":

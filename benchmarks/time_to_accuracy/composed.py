@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.fidelity.methods import BASELINE, Method
+from benchmarks.fidelity.methods import BASELINE, METHODS, Method
 
-__all__ = ["WITHIN", "composed", "steps_to", "words_of"]
+__all__ = ["Composed", "composed", "steps_to", "words_of"]
 
 COMPUTE = 0.1  # seconds of a step
-WITHIN = 0.01
-"""How near to the baseline's last loss counts as there."""
 
 
 def words_of(method: Method, numel: float) -> tuple[list[str], int]:
@@ -41,11 +40,27 @@ def steps_to(curves: Sequence[Sequence[Sequence[float]]], loss: float) -> float 
     return None
 
 
-def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any]) -> dict[str, tuple[float | None, float]]:
-    """Return steps to the loss (None: never reached) and the seconds of a step, of the ways that both files have."""
-    target = (1 + WITHIN) * statistics.mean(run["loss"] for run in fidelity[BASELINE].values())
+@dataclass(frozen=True)
+class Composed:
+    steps: float | None
+    """To the loss; None: never reached."""
+    seconds: float
+    """Of a step, once the warm-up is over."""
+    total: float | None
+    """Seconds to the loss. Steps of a warm-up take as long as those of the baseline."""
+
+
+def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any], within: float) -> dict[str, Composed]:
+    """Return the time of each way that both files have, to the baseline's last loss and the part `within` of it."""
+    target = (1 + within) * statistics.mean(run["loss"] for run in fidelity[BASELINE].values())
     found = {}
     for name, runs in fidelity.items():
-        if name in seconds:
-            found[name] = steps_to([run["curve"] for run in runs.values()], target), float(seconds[name]["seconds"])
+        if name not in seconds:
+            continue
+        steps, each = steps_to([run["curve"] for run in runs.values()], target), float(seconds[name]["seconds"])
+        total = None
+        if steps is not None:
+            first = min(steps, METHODS[name].warmup)
+            total = first * float(seconds[BASELINE]["seconds"]) + (steps - first) * each
+        found[name] = Composed(steps, each, total)
     return found

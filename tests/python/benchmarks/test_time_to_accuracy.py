@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.fidelity.methods import BASELINE, METHODS
-from benchmarks.time_to_accuracy.composed import composed, steps_to, words_of
+from benchmarks.time_to_accuracy.composed import Composed, composed, steps_to, words_of
 
 
 def test_steps_to_a_loss_lie_between_two_points_of_the_mean_curve() -> None:
@@ -24,10 +24,25 @@ def test_composed_are_the_ways_that_both_benchmarks_know() -> None:
     def run(last: float) -> dict[str, object]:
         return {"loss": last, "curve": [[10, 4.0], [20, last]]}
 
-    fidelity = {BASELINE: {"0": run(2.0), "1": run(2.0)}, "DiLoCo 32": {"0": run(1.0)}, "LocalSGD 8": {"0": run(9.0)}}
+    fidelity = {
+        BASELINE: {"0": run(2.0), "1": run(2.0)},
+        "DiLoCo 32": {"0": run(1.0)},
+        "LocalSGD 8": {"0": run(9.0)},
+    }
     seconds = {BASELINE: {"seconds": 3.0}, "LocalSGD 8": {"seconds": 1.0}}
-    found = composed(fidelity, seconds)
-    assert found == {BASELINE: (pytest.approx(19.9), 3.0), "LocalSGD 8": (None, 1.0)}
+    found = composed(fidelity, seconds, 0.01)
+    assert found == {
+        BASELINE: Composed(pytest.approx(19.9), 3.0, pytest.approx(59.7)),
+        "LocalSGD 8": Composed(None, 1.0, None),
+    }
+
+
+def test_steps_of_a_warm_up_take_as_long_as_those_of_the_baseline() -> None:
+    name = "DiLoCo 32 after 160 steps"
+    run = {"loss": 2.0, "curve": [[100, 4.0], [200, 2.0]]}
+    seconds = {BASELINE: {"seconds": 3.0}, name: {"seconds": 1.0}}
+    found = composed({BASELINE: {"0": run}, name: {"0": run}}, seconds, 0.0)
+    assert found[name] == Composed(200, 1.0, 160 * 3.0 + 40 * 1.0)
 
 
 @pytest.mark.parametrize("name", METHODS)
