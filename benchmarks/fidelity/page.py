@@ -69,12 +69,12 @@ def _beside(losses: Mapping[int, float], baseline: Mapping[int, float]) -> str:
     return f"{100 * mean:+.1f} %" + ("" if math.isnan(half) else f" ± {100 * half:.1f} %")
 
 
-def written(text: str, group: str, table: str) -> str:
-    """The page with the table in its place, between two comments."""
-    begin, end = f"<!-- fidelity {group}: begin -->", f"<!-- fidelity {group}: end -->"
+def written(text: str, mark: str, table: str) -> str:
+    """The page with the table in its place, between two comments that have the mark."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     before, _, rest = text.partition(begin)
     return f"{before}{begin}\n\n{table}\n\n{end}{rest.partition(end)[2]}"
 
 
-def write(path: Path, group: str, table: str) -> None:
-    path.write_text(written(path.read_text(encoding="utf-8"), group, table), encoding="utf-8")
+def write(path: Path, mark: str, table: str) -> None:
+    path.write_text(written(path.read_text(encoding="utf-8"), mark, table), encoding="utf-8")

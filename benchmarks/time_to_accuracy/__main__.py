@@ -2,12 +2,15 @@
 
     python -m benchmarks.time_to_accuracy measure --rate 100mbit --numel 25e6
     python -m benchmarks.time_to_accuracy show
+    python -m benchmarks.time_to_accuracy check --rate 10mbit --method "DiLoCo 32" --steps 500
 
 The time is composed. The steps come from `benchmarks.fidelity`, where a small transformer is trained: the first step in
 which the mean loss of the seeds is within so much of the last loss under gradients of 16 bits (`--within`). The seconds
 of a step are measured here, on four emulated hosts with a model of `--numel` numbers whose step computes for 100 ms by
 sleeping (`benchmarks.local_steps`). `measure` takes all ways that have a curve, goes on where it was ended, and needs
-root. `show` prints the tables, and with `--chart FILE` draws them.
+root. `show` prints the tables, with `--chart FILE` draws them, and with `--page FILE` puts one into a page. `check`
+trains the small transformer on the hosts in each `--method` for so many steps, and prints the seconds of that beside
+those that are composed.
 """
 
 from __future__ import annotations
@@ -22,14 +25,19 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
+from benchmarks.fidelity import page
 from benchmarks.fidelity.methods import BASELINE, METHODS
+from benchmarks.fidelity.tasks import TASKS
 from benchmarks.netlab import Netlab
 from benchmarks.step_time.job import figures_of
-from benchmarks.time_to_accuracy.composed import composed, words_of
+from benchmarks.time_to_accuracy.composed import COMPUTE, composed, markdown, words_of
 
 FIDELITY = Path("docs/figures/fidelity.json")
 FIGURES = Path("docs/figures/time_to_accuracy.json")
 HOSTS = 4
+MARK = "time to accuracy"  # of the table's place in a page
+REAL = "real runs"  # in the file of figures
+WITHOUT_ROUNDS = "DiLoCo 128"  # of which this many steps have one
 
 
 def measure(rate: str, numel: float, names: Sequence[str], path: Path) -> None:
@@ -40,12 +48,41 @@ def measure(rate: str, numel: float, names: Sequence[str], path: Path) -> None:
         for name in names:
             if name in of_link:
                 continue
-            words, steps = words_of(METHODS[name], numel)
+            words, steps = words_of(METHODS[name], numel, COMPUTE)
             found = figures_of(lab, HOSTS, "benchmarks.local_steps.worker", words, timeout=900.0)
             of_link[name] = {"seconds": found["slowest"]["seconds"] / steps, "revision": machine.revision()}
             kept["machine"] = machine.describe()
             path.write_text(json.dumps(kept, indent=1))
             print(f"{rate}, {name}: {of_link[name]['seconds']:.3f} s a step", flush=True)
+
+
+def check(rate: str, names: Sequence[str], steps: int, path: Path) -> None:
+    """Measure trainings of so many steps at this rate, and compose their time from the seconds of a step alone."""
+    kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    numel = sum(parameter.numel() for parameter in TASKS["text"]().model().parameters())
+    compute = _seconds_of_training(None, WITHOUT_ROUNDS, 128)
+    for name in names:
+        words, timed = words_of(METHODS[name], numel, compute)
+        with Netlab(hosts=HOSTS, rate=rate) as lab:
+            found = figures_of(lab, HOSTS, "benchmarks.local_steps.worker", words, timeout=900.0)
+        each = found["slowest"]["seconds"] / timed
+        real = steps * _seconds_of_training(rate, name, steps)
+        one = {"composed": steps * each, "seconds": real, "compute": steps * compute, "revision": machine.revision()}
+        kept.setdefault(REAL, {})[f"{rate}, {numel / 1e6:.2g} M, {name}, {steps} steps"] = one
+        path.write_text(json.dumps(kept, indent=1))
+        print(
+            f"{rate}, {name}, {steps} steps: composed {steps * each:.1f} s, of which computing {steps * compute:.1f} s;"
+            f" trained in {real:.1f} s, {real / (steps * each) - 1:+.1%}",
+            flush=True,
+        )
+
+
+def _seconds_of_training(rate: str | None, name: str, steps: int) -> float:
+    """Of a step, without the evaluation."""
+    words = ["--task=text", f"--method={name}", "--seed=0", f"--steps={steps}"]
+    with Netlab(hosts=HOSTS, rate=rate) as lab:
+        found = figures_of(lab, HOSTS, "benchmarks.fidelity.worker", words, timeout=7200.0)
+    return (found["seconds"] - found["evaluating"]) / found["steps"]
 
 
 def show(fidelity: Mapping[str, Any], links: Mapping[str, Any], within: float, chart: Path | None) -> None:
@@ -91,21 +128,27 @@ def draw(times: Mapping[tuple[str, str], float], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.time_to_accuracy", description=__doc__)
-    parser.add_argument("what", choices=("measure", "show"))
+    parser.add_argument("what", choices=("measure", "show", "check"))
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--numel", type=float, default=25e6, help="numbers of the model")
     parser.add_argument("--method", action="append", choices=METHODS, metavar="WAY", help="only this; may be repeated")
+    parser.add_argument("--steps", type=int, default=500, help="of a real run")
     parser.add_argument("--within", type=float, default=0.01, help="how near to the baseline's last loss is there")
     parser.add_argument("--json", type=Path, default=FIGURES)
     parser.add_argument("--chart", type=Path, help="draw the times into this file")
+    parser.add_argument("--page", type=Path, help="put the table there")
     given = parser.parse_args()
     curves = json.loads(FIDELITY.read_text())["text"]
     if given.what == "measure":
         names = given.method or [name for name in curves if METHODS[name].lr == 1.0]
         measure(given.rate, given.numel, names, given.json)
+    elif given.what == "check":
+        check(given.rate, given.method or [BASELINE], given.steps, given.json)
     else:
-        links = {key: one for key, one in json.loads(given.json.read_text()).items() if key != "machine"}
+        links = {key: one for key, one in json.loads(given.json.read_text()).items() if key not in ("machine", REAL)}
         show(curves, links, given.within, given.chart)
+        if given.page:
+            page.write(given.page, MARK, markdown(curves, links, given.within))
 
 
 if __name__ == "__main__":

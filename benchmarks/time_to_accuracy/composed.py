@@ -9,18 +9,21 @@ from typing import Any
 
 from benchmarks.fidelity.methods import BASELINE, METHODS, Method
 
-__all__ = ["Composed", "composed", "steps_to", "words_of"]
+__all__ = ["COMPUTE", "Composed", "composed", "markdown", "steps_to", "words_of"]
 
-COMPUTE = 0.1  # seconds of a step
+COMPUTE = 0.1
+"""Seconds for which a step of the models that are timed computes."""
 
 
-def words_of(method: Method, numel: float) -> tuple[list[str], int]:
-    """How `benchmarks.local_steps.worker` makes the steps of a way, and how many it has in what it measures."""
+def words_of(method: Method, numel: float, compute: float) -> tuple[list[str], int]:
+    """How `benchmarks.local_steps.worker` makes the steps of a way, each with `compute` seconds, and how many it has in
+    what it measures.
+    """
     if method.every == 0:
         contender, steps = f"every:{method.codec}", 6
     else:
         contender, steps = f"{'streaming' if method.delay else 'blocking'}:{method.codec}", method.every
-    words = [f"--contender={contender}", f"--numel={numel}", f"--every={steps}", f"--compute={COMPUTE * steps}"]
+    words = [f"--contender={contender}", f"--numel={numel}", f"--every={steps}", f"--compute={compute * steps}"]
     return [*words, "--rounds=2", f"--fragments={method.fragments}", f"--delay={method.delay}"], steps
 
 
@@ -64,3 +67,23 @@ def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any], within: fl
             total = first * float(seconds[BASELINE]["seconds"]) + (steps - first) * each
         found[name] = Composed(steps, each, total)
     return found
+
+
+def markdown(fidelity: Mapping[str, Any], links: Mapping[str, Mapping[str, Any]], within: float) -> str:
+    """A row for each way: its steps to the loss, and for each link the seconds of a step and the composed time."""
+    found = {link: composed(fidelity, seconds, within) for link, seconds in links.items()}
+    columns = [column for link in links for column in (f"{link}: s a step", "hours", "of bf16's")]
+    lines = [f"| way | steps | {' | '.join(columns)} |", "|---|---" + "|---" * len(columns) + "|"]
+    for name in next(iter(found.values())):
+        cells, steps = [], None
+        for of_link in found.values():
+            one, whole = of_link[name], of_link[BASELINE].total
+            steps = one.steps
+            reached = (
+                ["", ""]
+                if one.total is None or whole is None
+                else [f"{one.total / 3600:.2f}", f"{one.total / whole:.3f}"]
+            )
+            cells += [f"{one.seconds:.3f}", *reached]
+        lines.append(f"| {name} | {'never' if steps is None else f'{steps:.0f}'} | {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -108,6 +108,32 @@ class GradientSubmits(Generic[T]):
         """Return the codec that the rules have for the gradient, which has this shape."""
         return codecs.codec_by_name(self.settings.rules, gradient.name, shape)
 
+    def set_settings(self, settings: Settings) -> None:
+        """Have the codecs of `settings` from the next step on, on all ranks alike, and no fallbacks. Between steps.
+
+        A gradient whose codec is another one goes uncompressed in that step, with all that was held back of it.
+        """
+        before, self.settings = self.settings, settings
+        is_first = settings.keeps_something and not self.claim.keeps
+        self.claim.keeps = self.claim.keeps or settings.keeps_something
+        if not self._by_tensor:
+            return
+        owner = self.session()
+        if is_first:
+            owner.codec_states.give_to(self.claim, self._by_tensor.keys())
+        owner.codec_states.end_fallbacks(self._by_tensor.keys())
+        for gradient in self._by_tensor.values():
+            if gradient.asked is None:  # it was never submitted
+                continue
+            codec = codecs.codec_by_name(before.rules, gradient.name, gradient.asked.shape)
+            if codec == self.codec_of(gradient, gradient.asked.shape):
+                continue
+            gradient.session = None
+            if codecs.keeps_state(codec):
+                owner.codec_states.send_all([gradient.tensor])
+            if self.watch is not None:
+                self.watch.forget(gradient.tensor)
+
     def _codec_changed(self, tensor: str) -> None:
         """Have the gradient registered anew before it is submitted the next time."""
         if tensor in self._by_tensor:
@@ -213,6 +239,11 @@ class GradientSubmits(Generic[T]):
         watch.sees(owner, gradient.asked, values, loss_scale)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some gradient goes uncompressed in the next step, with what was held back of it."""
+        return bool(self._by_tensor) and not self.session().codec_states.unsent.isdisjoint(self._by_tensor)
 
     def fallbacks(self) -> dict[str, str]:
         """The codecs that a monitor has fallen back to, by parameter name."""

@@ -84,7 +84,7 @@ class Settings:
         if monitor is None and config.watch_codecs:
             monitor = CompressionMonitor(every=config.watch_codecs)
         if monitor is None or not _compresses(self.rules):
-            return None
+            return monitor
         if self.op not in (Average, Sum):
             raise NotAvailableError(f"{asked}: the error of a codec is measured with op Average or Sum alone")
         if self.takes_momentum:
@@ -93,6 +93,11 @@ class Settings:
                 "there is nothing to compare it with"
             )
         return monitor
+
+    def with_rules(self, rules: Rules) -> Settings:
+        """Return these settings with other codecs. Raises `NotAvailableError` where a monitor cannot watch them."""
+        found = replace(self, rules=rules)
+        return replace(found, monitor=found._watcher(self.monitor, may_watch=True))
 
     @property
     def is_distributed(self) -> bool:

@@ -408,6 +408,28 @@ class Rounds(Generic[T]):
             distance=apart * math.sqrt(numel / len(lengths)) if lengths else 0.0,
             relative_distance=apart / length if length else 0.0,
         )
+        if self.metrics.rounds == 1:
+            self._tell_late_start()
+
+    def _tell_late_start(self) -> None:
+        """A codec counts rounds here, which are few."""
+        if self._owner.rank != 0:
+            return
+        plans = self._owner.plans()
+        begins: dict[str, int] = {}
+        for gradient in self._submits.by_name.values():
+            plan = plans.get(gradient.tensor)
+            asked = "" if gradient.asked is None else gradient.asked.compression
+            if plan is not None and plan.codec == "none" and plan.until > 1 and not asked.startswith("auto"):
+                begins[asked] = plan.until
+        for codec, first in begins.items():
+            _LOG.warning(
+                "%s sends uncompressed for its first %d rounds, because a codec's start_step counts rounds here: "
+                "compression %s with start_step=0 compresses all of them",
+                self.name,
+                first,
+                codec,
+            )
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ in arrays that they name. Both belong to the name of a tensor, as the session kn
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +66,13 @@ class CodecStates:
     def __init__(self, core: _core.Session) -> None:
         self._core = core
         self._claims: dict[str, StateOwner] = {}
+        self._sharing: dict[str, weakref.WeakSet[StateOwner]] = {}  # the others, where nothing is kept
         self._loaded: set[str] = set()
         self.fallbacks: dict[str, str] = {}
         """By tensor, the codec that a monitor has put in the place of the program's. The same on all ranks."""
         self.unsent: set[str] = set()
-        """Those of `fallbacks` that have not made their uncompressed step yet. The same on all ranks."""
+        """Tensors that go uncompressed in their next step, with all that was held back of them. The same on all ranks.
+        """
 
     def residual_names(self) -> set[str]:
         """The tensors that have a residual."""
@@ -119,17 +122,26 @@ class CodecStates:
         """Have everything that is kept of `tensors` start anew. Other names are ignored."""
         for tensor in self.names().intersection(tensors):
             self._core.forget(tensor)
+        self.unsent.difference_update(tensors)
         self.end_fallbacks(tensors)
 
     # --- codecs that others have been put in the place of -------------------------------------------------------------
 
     def fall_back(self, codecs: Mapping[str, str], unsent: Collection[str] | None = None) -> None:
-        """From the next step on these tensors go with these codecs, on all ranks alike. In that step those in `unsent`
-        go uncompressed, with all that was held back of them: 16 bits would round it, and overflow. None: all of them.
+        """From the next step on these tensors go with these codecs, on all ranks alike. Those in `unsent` send all that
+        was held back of them first; None: those of `codecs`.
         """
         self.fallbacks.update(codecs)
-        self.unsent.update(codecs if unsent is None else codecs.keys() & set(unsent))
         for tensor in codecs:
+            self._tell_changed(tensor)
+        self.send_all(codecs if unsent is None else unsent)
+
+    def send_all(self, tensors: Collection[str]) -> None:
+        """In their next step these tensors go uncompressed, with all that was held back of them: 16 bits would round
+        it, and overflow. On all ranks alike.
+        """
+        self.unsent.update(tensors)
+        for tensor in tensors:
             self._tell_changed(tensor)
 
     def end_fallbacks(self, tensors: Collection[str]) -> None:
@@ -158,9 +170,13 @@ class CodecStates:
         step has used it yet.
         """
         for tensor in tensors:
-            other = self._claims.get(tensor)
-            if other is not None and (other.keeps or claim.keeps):
-                other.lose(tensor)
+            others = set(self._sharing.pop(tensor, ()))
+            others.update({self._claims.get(tensor, claim)} - {claim})
+            if claim.keeps or any(other.keeps for other in others):
+                for other in others:
+                    other.lose(tensor)
+            elif others:
+                self._sharing[tensor] = weakref.WeakSet(others)
             self._claims[tensor] = claim
         self.forget(set(tensors) - self._loaded)
         self._loaded.difference_update(tensors)

@@ -68,16 +68,8 @@ class DdpState:
         names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named_parameters or ()}
         world = default.session()
         self._know(compression, topology, names, min_numel, monitor, world, grad_scaler)
-        settings = Settings.of(
-            compression=compression, topology=topology, min_numel=min_numel, monitor=monitor, may_watch=True
-        )
+        settings = self._checked(compression, monitor)
         LossScale(grad_scaler, settings.rules)
-        for _, codec in settings.rules.pairs:
-            if codecs.takes_momentum(codec):
-                raise NotAvailableError(
-                    f"compression {codec!r} takes over the optimizer's momentum, which a hook of DDP cannot reach: use "
-                    "casync.torch.DistributedOptimizer in place of DistributedDataParallel"
-                )
         if names:
             codecs.check_rules(settings.rules, shapes_of(names), may_warn=world.rank == 0)
 
@@ -109,12 +101,41 @@ class DdpState:
         self._watches = False
         self._failure: CasyncError | None = None  # the first of this backward
 
+    def _checked(self, compression: CompressionLike, monitor: CompressionMonitor | None) -> Settings:
+        """The settings with this codec. Raises what is wrong with it."""
+        settings = Settings.of(
+            compression=compression, topology=self._topology, min_numel=self._min_numel, monitor=monitor, may_watch=True
+        )
+        for _, codec in settings.rules.pairs:
+            if codecs.takes_momentum(codec):
+                raise NotAvailableError(
+                    f"compression {codec!r} takes over the optimizer's momentum, which a hook of DDP cannot reach: use "
+                    "casync.torch.DistributedOptimizer in place of DistributedDataParallel"
+                )
+        return settings
+
     def __getstate__(self) -> dict[str, Any]:
         kept = {"compression": self._compression, "topology": self._topology, "names": self._names}
         return {**kept, "min_numel": self._min_numel, "monitor": self._monitor}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         self._know(**kept)
+
+    def set_compression(self, compression: CompressionLike) -> None:
+        """Have another codec, or other codecs by name, from the next step on. The argument is that of `ddp_state`.
+
+        Call it between steps, on all ranks before the same step; ranks that differ get a `MismatchError` in that step.
+        A gradient whose codec changes goes uncompressed once, with all that was held back of it, so nothing is lost.
+        """
+        if not all(result.done() for result in self._results):
+            raise AssertionError("set_compression() of a DDP hook was called while backward was running")
+        rules = self._checked(compression, self._monitor).rules
+        if self._names:
+            codecs.check_rules(rules, shapes_of(self._names), may_warn=default.session().rank == 0)
+        self._compression = compression
+        if self._gradients is not None and self._loss_scale is not None:
+            self._gradients.set_settings(self._gradients.settings.with_rules(rules))
+            self._loss_scale.set_rules(rules)
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's residuals and codec state by parameter name. Local; call it between steps, and save one per

@@ -111,10 +111,13 @@ def _unit(name: str, module: FSDPModule, group: Any, names: dict[int, str]) -> U
     for one in group.fsdp_params:
         parameter = names.get(id(one.sharded_param))
         if parameter is None:
-            raise InvalidArgumentError(f"{name or 'the model'}: call compress() between steps, not inside forward()")
+            raise InvalidArgumentError(
+                f"{name or 'the model'} has gathered its parameters: call compress() and quantize_all_gather() between "
+                "steps, not inside forward()"
+            )
         if one.fsdp_placement != Shard(0):
             raise NotAvailableError(
-                f"{parameter} is sharded by {one.fsdp_placement}: only dimension 0 is known to compress()"
+                f"{parameter} is sharded by {one.fsdp_placement}: casync.torch.fsdp knows dimension 0 alone"
             )
         parameters.append(
             ShardedParameter(parameter, one.sharded_param, one.sharded_size, one.padded_sharded_param_size)

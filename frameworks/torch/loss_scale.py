@@ -29,8 +29,12 @@ class LossScale:
                 "goes through, or leave it out"
             )
         self._scaler = scaler
+        self.set_rules(rules)
+
+    def set_rules(self, rules: Rules) -> None:
+        """Have these codecs from now on."""
         self._keeping = next((codec for _, codec in rules.pairs if codecs.keeps_state(codec)), None)
-        self.is_told = scaler is not None and self._keeping is not None
+        self.is_told = self._scaler is not None and self._keeping is not None
         """Whether the core must be told the scale of each gradient."""
 
     def now(self) -> float:

@@ -17,9 +17,12 @@ from typing import Any, NoReturn
 
 import torch
 from casync.checkpoint import optimizer as state
+from casync.codecs import specs as codecs
+from casync.codecs.specs import CompressionLike
 from casync.collectives.replicas import Replicas
-from casync.collectives.settings import Settings, positive
+from casync.collectives.settings import Settings, positive, rules_and_topology
 from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.session import default
 from casync.tensors.signature import Average
 from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it imports the compiler when it is called
 
@@ -27,6 +30,7 @@ from .gradients import Gradients
 from .in_place import poured
 from .loss_scale import LossScale
 from .ops import allreduce_
+from .parameter_names import shapes_of
 from .tensors import TENSORS
 
 __all__ = ["_DistributedOptimizer"]
@@ -217,6 +221,28 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._gradients.passes = positive(passes)
         self._gradients.start_anew()
 
+    def set_compression(self, compression: CompressionLike) -> None:
+        """Have another codec, or other codecs by name, from the next step on. The argument is that of
+        `DistributedOptimizer`.
+
+        Call it between steps, on all ranks before the same step; ranks that differ get a `MismatchError` in that step.
+        A gradient whose codec changes goes uncompressed once, with all that was held back of it, so nothing is lost.
+        Not from or to a codec that takes over the optimizer's momentum (dgc): `NotAvailableError`.
+        """
+        if self._gradients.is_under_way:
+            raise AssertionError("set_compression() was called after loss.backward() but before optimizer.step()")
+        rules, _ = rules_and_topology(compression, None)
+        settings = self._casync.with_rules(rules)
+        if self._casync.takes_momentum or settings.takes_momentum:
+            raise NotAvailableError(
+                "set_compression() cannot change from or to a codec that takes over the optimizer's momentum (dgc): "
+                "wrap the optimizer anew, as DistributedOptimizer(optimizer, compression=...)"
+            )
+        codecs.check_rules(rules, shapes_of(self._held_names()), may_warn=default.session().rank == 0)
+        self._casync = settings
+        self._loss_scale.set_rules(rules)
+        self._gradients.set_settings(settings)
+
     def flush_residuals(self) -> None:
         """Make every gradient the mean over the ranks of what codecs have held back of it, uncompressed; nothing is
         pending after that. Parameters of which nothing was get zeros; frozen ones keep what they have.
@@ -251,7 +277,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         shared = super().state_dict()
         if self._gradients.momentum is not None:
             shared = self._gradients.momentum.restored(shared)
-        if not (self._gradients.is_distributed and self._casync.keeps_something):
+        if not (self._gradients.is_distributed and (self._casync.keeps_something or self._gradients.has_unsent)):
             return shared
         if self._gradients.is_under_way:
             raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
@@ -262,8 +288,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         warning.
         """
         self.load_shared_state_dict({key: value for key, value in state_dict.items() if key != state.STATE_KEY})
-        if self._gradients.is_distributed and self._casync.keeps_something:
-            self._gradients.load_saved_state(state_dict.get(state.STATE_KEY))
+        saved = state_dict.get(state.STATE_KEY)
+        is_due = saved is not None and bool(saved.get("unsent"))  # what the codec before had held back
+        if self._gradients.is_distributed and (self._casync.keeps_something or is_due):
+            self._gradients.load_saved_state(saved)
 
     def load_shared_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what all ranks share, and leave the residuals as they are. Waits for gradients that are being

@@ -19,7 +19,9 @@ def test_the_page_has_the_figures(file: str, group: str, task: str) -> None:
     kept = json.loads((ROOT / "docs" / "figures" / "fidelity.json").read_text(encoding="utf-8"))
     text = (ROOT / "docs" / f"{file}.md").read_text(encoding="utf-8")
     table = page.table_of(page.losses_of(kept[task]), group)
-    assert page.written(text, group, table) == text, "python -m benchmarks.fidelity --group GROUP --page FILE"
+    assert page.written(text, f"fidelity {group}", table) == text, (
+        "python -m benchmarks.fidelity --group GROUP --page FILE"
+    )
 
 
 def test_differences_are_paired() -> None:

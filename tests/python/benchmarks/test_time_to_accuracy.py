@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from benchmarks.fidelity import page
 from benchmarks.fidelity.methods import BASELINE, METHODS
-from benchmarks.time_to_accuracy.composed import Composed, composed, steps_to, words_of
+from benchmarks.time_to_accuracy.__main__ import FIDELITY, FIGURES, MARK, REAL
+from benchmarks.time_to_accuracy.composed import Composed, composed, markdown, steps_to, words_of
 
 
 def test_steps_to_a_loss_lie_between_two_points_of_the_mean_curve() -> None:
@@ -45,9 +50,18 @@ def test_steps_of_a_warm_up_take_as_long_as_those_of_the_baseline() -> None:
     assert found[name] == Composed(200, 1.0, 160 * 3.0 + 40 * 1.0)
 
 
+def test_the_page_has_the_figures() -> None:
+    curves = json.loads(FIDELITY.read_text())["text"]
+    links = {key: one for key, one in json.loads(FIGURES.read_text()).items() if key not in ("machine", REAL)}
+    text = Path("docs/send_less_often.md").read_text()
+    assert page.written(text, MARK, markdown(curves, links, 0.05)) == text, (
+        "python -m benchmarks.time_to_accuracy show --within 0.05 --page docs/send_less_often.md"
+    )
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_each_way_has_steps_that_can_be_measured(name: str) -> None:
-    words, steps = words_of(METHODS[name], 25e6)
+    words, steps = words_of(METHODS[name], 25e6, 0.1)
     (contender,) = (word for word in words if word.startswith("--contender="))
     assert contender.startswith(("--contender=every:", "--contender=blocking:", "--contender=streaming:"))
     assert steps == METHODS[name].every or (METHODS[name].every == 0 and steps > 1)

@@ -77,6 +77,21 @@ def test_ranks_that_are_not_apart_are_told(rank, caplog, alike):
 
 
 @pytest.mark.usefixtures("several")
+@pytest.mark.parametrize(
+    ("codec", "told"),
+    [("powersgd(rank=2)", 1000), ("onebit(start_step=3)", 3), ("powersgd(rank=2, start_step=0)", 0), ("auto", 0)],
+)
+def test_a_codec_that_begins_after_many_rounds_is_told(rank, caplog, codec, told):
+    model = make_model()
+    optimizer = sgd(model)
+    with hvd.LocalSGD(model, optimizer, sync_every=2, compression=codec):
+        train(model, optimizer, rank, range(6))
+    assert caplog.text.count("uncompressed for its first") == (told > 0 and rank == 0)
+    if told and rank == 0:
+        assert f"its first {told} rounds" in caplog.text and codec in caplog.text
+
+
+@pytest.mark.usefixtures("several")
 def test_rounds_without_weight_are_told_once(rank, caplog):
     model = make_model()
     optimizer = sgd(model)
