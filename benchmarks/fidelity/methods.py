@@ -36,6 +36,7 @@ ROUNDS = {
     "LocalSGD 32": Method(every=32, outer=None),
     "LocalSGD 32, onebit": Method("onebit", every=32, outer=None),
     "DiLoCo 32, powersgd(rank=4)": Method("powersgd(rank=4, start_step=0)", every=32),
+    "LocalSGD 32, powersgd(rank=4)": Method("powersgd(rank=4, start_step=0)", every=32, outer=None),
     "DiLoCo 32, streaming": Method(every=32, fragments=4, delay=8),
     "DiLoCo 32, streaming, onebit": Method("onebit", every=32, fragments=4, delay=8),
 }

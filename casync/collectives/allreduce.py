@@ -34,8 +34,9 @@ def submit(
     *,
     in_place: bool,
     wake: bool = True,
+    priority: int = 0,
 ) -> int:
-    """The handle of an allreduce; arguments as `Collectives.allreduce` has them."""
+    """The handle of an allreduce; arguments as `Collectives.allreduce_async` has them."""
     owner = session_of(process_set)
     if compression is not None and isinstance(compression, Mapping):  # an ABC, which takes its time
         name = owner.tensor_name(OpKind.ALLREDUCE, name)
@@ -43,10 +44,10 @@ def submit(
             compression = codec_of(compression, name, tensors.shape(tensors.admit(tensor)))
     try:
         if in_place and scales == UNSCALED:  # all in one call, for a name that is used as it was the last time
-            handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology)
+            handle: int | None = owner.shortcuts.submit(name, tensor, wake, op, scales, compression, topology, priority)
             if handle is not None:
                 return handle
-        registration = owner.shortcuts.registration(name, tensor, op, scales, compression, topology)
+        registration = owner.shortcuts.registration(name, tensor, op, scales, compression, topology, priority)
     except UnicodeEncodeError:
         raise bad_name(name) from None
     given = tensor
@@ -55,10 +56,17 @@ def submit(
         if in_place:
             tensors.check_in_place(tensor)
     if registration is None:
-        registration = owner.register(terms_of(tensors, owner, tensor, name, op, scales, compression, topology))
+        terms = terms_of(tensors, owner, tensor, name, op, scales, compression, topology)
+        registration = owner.register(terms._replace(priority=_checked(priority)))
         if name is not None and type(given) is tensors.kind:
-            owner.shortcuts.remember(registration, name, given, op, scales, compression, topology)
+            owner.shortcuts.remember(registration, name, given, op, scales, compression, topology, priority)
     return submit_registered(tensors, owner, registration, tensor, scales, in_place=in_place, wake=wake)
+
+
+def _checked(priority: int) -> int:
+    if type(priority) is not int or not -(2**31) <= priority < 2**31:
+        raise InvalidArgumentError(f"priority={priority!r}: it must be a whole number from -2147483648 to 2147483647")
+    return priority
 
 
 def terms_of(

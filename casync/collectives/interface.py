@@ -88,14 +88,17 @@ class Collectives(GroupedCollectives[T]):
         *,
         compression: CompressionLike = None,
         topology: str | None = None,
+        priority: int = 0,
     ) -> int:
         """Submit an allreduce, with arguments as `allreduce` has them, and return its handle at once. `tensor` must not
         change before `synchronize(handle)` returns.
+
+        `priority`: of tensors that wait for each other, that with the highest goes first; the same on all ranks.
         """
         scales = (prescale_factor, postscale_factor)
         return allreduce.submit(
             self._tensors, tensor, name, resolve_op(op, average), scales, process_set, compression, topology,
-            in_place=False,
+            in_place=False, priority=priority,
         )  # fmt: skip
 
     def allreduce_(
@@ -134,14 +137,15 @@ class Collectives(GroupedCollectives[T]):
         *,
         compression: CompressionLike = None,
         topology: str | None = None,
+        priority: int = 0,
     ) -> int:
-        """Submit an in-place allreduce, with arguments as `allreduce` has them, and return its handle at once. `tensor`
-        is the runtime's until `synchronize(handle)` returns.
+        """Submit an in-place allreduce, with arguments as `allreduce_async` has them, and return its handle at once.
+        `tensor` is the runtime's until `synchronize(handle)` returns.
         """
         scales = (prescale_factor, postscale_factor)
         return allreduce.submit(
             self._tensors, tensor, name, resolve_op(op, average), scales, process_set, compression, topology,
-            in_place=True,
+            in_place=True, priority=priority,
         )  # fmt: skip
 
     # --- allgather ----------------------------------------------------------------------------------------------------

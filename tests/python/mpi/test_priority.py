@@ -41,6 +41,26 @@ def test_another_priority_is_another_registration(rank, size):
         assert torch.equal(result, torch.full((NUMEL,), size * (size + 1) / 2))
 
 
+@pytest.mark.parametrize("submit", [hvd.allreduce_async, hvd.allreduce_async_])
+def test_an_operation_that_a_program_calls_has_one(submit, rank, size):
+    for priority in (7, 7, -2, 0):
+        given = torch.full((NUMEL,), rank + 1.0)
+        handle = submit(given, name="u", op=hvd.Sum, priority=priority)
+        assert torch.equal(hvd.synchronize(handle), torch.full((NUMEL,), size * (size + 1) / 2))
+        assert hvd.plans()["allreduce.u"].priority == priority
+
+
+def test_an_operation_whose_priority_differs_is_refused(rank, several):
+    with pytest.raises(hvd.MismatchError, match=r"Mismatched priority \d and \d: .* tensor allreduce\.t"):
+        hvd.synchronize(hvd.allreduce_async(torch.ones(NUMEL), name="t", priority=rank))
+
+
+@pytest.mark.parametrize("priority", [2**31, -(2**31) - 1, 1.0, "high", True, None])
+def test_what_is_no_priority_is_refused(priority):
+    with pytest.raises(hvd.InvalidArgumentError, match="priority=.*must be a whole number from -2147483648"):
+        hvd.allreduce_async(torch.ones(NUMEL), name="s", priority=priority)
+
+
 @pytest.fixture
 def plan_file(tmp_path, rank):
     """A session that is given a plan file; the next test has a new one."""
