@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +14,18 @@ __all__ = ["COMPUTE", "Composed", "composed", "markdown", "steps_to", "words_of"
 
 COMPUTE = 0.1
 """Seconds for which a step of the models that are timed computes."""
+_START = re.compile(r"start_step=(\d+)")
 
 
 def words_of(method: Method, numel: float, compute: float) -> tuple[list[str], int]:
     """How `benchmarks.local_steps.worker` makes the steps of a way, each with `compute` seconds, and how many it has in
     what it measures.
     """
+    codec = _START.sub("start_step=0", method.codec)
     if method.every == 0:
-        contender, steps = f"every:{method.codec}", 6
+        contender, steps = f"every:{codec}", 6
     else:
-        contender, steps = f"{'streaming' if method.delay else 'blocking'}:{method.codec}", method.every
+        contender, steps = f"{'streaming' if method.delay else 'blocking'}:{codec}", method.every
     words = [f"--contender={contender}", f"--numel={numel}", f"--every={steps}", f"--compute={compute * steps}"]
     return [*words, "--rounds=2", f"--fragments={method.fragments}", f"--delay={method.delay}"], steps
 
@@ -43,6 +46,12 @@ def steps_to(curves: Sequence[Sequence[Sequence[float]]], loss: float) -> float 
     return None
 
 
+def _steps_before(method: Method) -> int:
+    """Those that send every gradient, uncompressed."""
+    start = _START.search(method.codec)
+    return int(start[1]) if start and method.every == 0 else method.warmup
+
+
 @dataclass(frozen=True)
 class Composed:
     steps: float | None
@@ -50,7 +59,7 @@ class Composed:
     seconds: float
     """Of a step, once the warm-up is over."""
     total: float | None
-    """Seconds to the loss. Steps of a warm-up take as long as those of the baseline."""
+    """Seconds to the loss. Steps of a warm-up, and those before a codec's first, take as long as the baseline's."""
 
 
 def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any], within: float) -> dict[str, Composed]:
@@ -63,7 +72,7 @@ def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any], within: fl
         steps, each = steps_to([run["curve"] for run in runs.values()], target), float(seconds[name]["seconds"])
         total = None
         if steps is not None:
-            first = min(steps, METHODS[name].warmup)
+            first = min(steps, _steps_before(METHODS[name]))
             total = first * float(seconds[BASELINE]["seconds"]) + (steps - first) * each
         found[name] = Composed(steps, each, total)
     return found

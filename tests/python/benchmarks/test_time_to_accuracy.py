@@ -42,12 +42,16 @@ def test_composed_are_the_ways_that_both_benchmarks_know() -> None:
     }
 
 
-def test_steps_of_a_warm_up_take_as_long_as_those_of_the_baseline() -> None:
-    name = "DiLoCo 32 after 160 steps"
+@pytest.mark.parametrize(
+    ("name", "first"), [("DiLoCo 32 after 160 steps", 160), ("every step, powersgd(rank=4, start_step=100)", 100)]
+)
+def test_steps_of_a_warm_up_take_as_long_as_those_of_the_baseline(name: str, first: int) -> None:
     run = {"loss": 2.0, "curve": [[100, 4.0], [200, 2.0]]}
     seconds = {BASELINE: {"seconds": 3.0}, name: {"seconds": 1.0}}
     found = composed({BASELINE: {"0": run}, name: {"0": run}}, seconds, 0.0)
-    assert found[name] == Composed(200, 1.0, 160 * 3.0 + 40 * 1.0)
+    assert found[name] == Composed(200, 1.0, first * 3.0 + (200 - first) * 1.0)
+    words, _ = words_of(METHODS[name], 25e6, 0.1)
+    assert not any("start_step=" in word and "start_step=0)" not in word for word in words)
 
 
 def test_the_page_has_the_figures() -> None:
