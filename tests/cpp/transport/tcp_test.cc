@@ -215,6 +215,32 @@ TEST(TcpTransport, ABodyOfAnotherLengthThanAcceptedIsTheEndOfItsSender) {
   EXPECT_TRUE(zero.told.bodies.empty());
 }
 
+/// A rank that stood still for long finds that its peer has sent all, said goodbye and closed its sockets. What it
+/// sends itself then fails first.
+TEST(TcpTransport, APeerThatHasClosedItsSocketsIsHeardToTheEnd) {
+  Pair pair;
+  auto [one, other] = pair.both();
+  Rank zero(std::move(one)), peer(std::move(other));
+  const Bytes out = pattern(1, 0, 0, 3000);
+  Bytes in(out.size());
+  peer.transport->send_head(0, Bytes(7));
+  peer.transport->send_body(0, out, 1);
+  ASSERT_TRUE(peer.until([&] { return peer.told.sent.size() == 1; }));
+  zero.transport->send_head(1, Bytes(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  peer.transport->close(0);  // with a head that it has not read: the kernel answers with a reset
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    zero.transport->send_head(1, Bytes(5));
+  }
+  ASSERT_TRUE(zero.until([&] { return !zero.told.downs.empty(); }));
+  EXPECT_EQ(zero.told.downs[0].second, "it closed the session");
+  EXPECT_EQ(zero.told.heads[1].size(), 1U);
+  zero.transport->accept(1, in, 1);
+  ASSERT_TRUE(zero.until([&] { return zero.told.bodies.size() == 1; }, 5 * kSecond));
+  EXPECT_TRUE(in == out);
+}
+
 TEST(TcpTransport, WhatIsNoHeadIsTheEndOfItsSender) {
   Pair pair;
   const PeerSockets peer = pair.sockets[1][0];

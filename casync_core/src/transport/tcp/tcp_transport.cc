@@ -159,6 +159,7 @@ class TcpTransport final : public Transport {
         std::stable_partition(ready.begin(), ready.end(), [](const Ready& one) { return is_heads(one); });
     for (const Ready& one : std::span(ready.begin(), bodies)) any |= handle_heads(one, sink);
     for (const Ready& one : std::span(bodies, ready.end())) handle_bodies(one);
+    read_what_is_left(sink);
     for (const Rank peer : std::exchange(resumable_, {})) resume(peer);
     any |= report_bodies(sink);
     any |= report_sent(sink);
@@ -295,7 +296,9 @@ class TcpTransport final : public Transport {
       const Moved moved = to.heads.socket.send({&waiting, 1});
       if (moved.error != 0) {
         to.heads_out.clear();
-        return fail(peer, error_text(moved.error));
+        broken_.emplace_back(peer, error_text(moved.error));
+        wake();  // the next poll reads
+        break;
       }
       if (moved.bytes == 0) break;
       to.heads_out.sent(moved.bytes);
@@ -531,6 +534,14 @@ class TcpTransport final : public Transport {
     if (!peer_of(peer).has_goodbye) fail(peer, std::move(why));
   }
 
+  /// Heads could not be written: the peer has failed, unless a goodbye is among what was not read yet.
+  void read_what_is_left(TransportSink& sink) {
+    for (const auto& [peer, why] : std::exchange(broken_, {})) {
+      read_heads(peer, sink);
+      if (peer_of(peer).heads.socket.is_open() && !peer_of(peer).has_goodbye) lost_heads(peer, why);
+    }
+  }
+
   /// It has said goodbye, and all that it had sent before, and we had accepted, is here. What else it had sent waits in
   /// a stream that is held.
   void close_if_over(Rank peer) {
@@ -623,12 +634,13 @@ class TcpTransport final : public Transport {
   TransportCounters counters_;
   bool closed_ = false;
   int depth_ = 0;
-  std::vector<Rank> marked_;                         ///< for the end of the outermost call
-  std::vector<Rank> resumable_;                      ///< accepted, with a stream that is held
-  std::vector<Chunk> chunks_;                        ///< scratch of push_bodies
-  std::vector<Arrived> arrived_;                     ///< not reported
-  std::vector<std::uint64_t> sent_;                  ///< not reported
-  std::vector<std::pair<Rank, std::string>> downs_;  ///< not reported
+  std::vector<Rank> marked_;                          ///< for the end of the outermost call
+  std::vector<Rank> resumable_;                       ///< accepted, with a stream that is held
+  std::vector<Chunk> chunks_;                         ///< scratch of push_bodies
+  std::vector<Arrived> arrived_;                      ///< not reported
+  std::vector<std::uint64_t> sent_;                   ///< not reported
+  std::vector<std::pair<Rank, std::string>> broken_;  ///< heads could not be written, and why
+  std::vector<std::pair<Rank, std::string>> downs_;   ///< not reported
 };
 
 }  // namespace
