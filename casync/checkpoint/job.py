@@ -17,7 +17,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,15 +101,18 @@ def save_state(folder: str | os.PathLike[str], session: Session | None = None) -
     save = _of_rank_0(owner, secrets.token_hex(8).encode()).decode()
 
     def write_shard() -> dict[str, int]:
-        arrays = _arrays_of(owner)
         target.mkdir(parents=True, exist_ok=True)
         with _whole(_shard(target, save, owner.rank), "new") as path, path.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]  # one of them might be called allow_pickle
         return {key: len(values) for key, values in arrays.items()}
 
+    arrays = _arrays_of(owner)
+    residuals = _lengths(owner, {key: values for key, values in arrays.items() if _is_residual(key)})
+    for key, length in residuals.items():  # a rank that has loaded another one's checkpoint has none of its own yet
+        arrays.setdefault(key, np.zeros(length, np.float32))
     lengths = _together(owner, write_shard)
     fallbacks, unsent = dict(owner.codec_states.fallbacks), sorted(owner.codec_states.unsent)
-    manifest = _Manifest(save, owner.size, _described(owner), owner.plans(), lengths, fallbacks, unsent)
+    manifest = _Manifest(save, owner.size, _described(owner, residuals), owner.plans(), lengths, fallbacks, unsent)
 
     def write_manifest() -> None:
         if owner.world.local_rank == 0:  # of each host, should the folder not be shared
@@ -246,11 +249,11 @@ def _arrays_of(owner: Session) -> dict[str, np.ndarray[Any, Any]]:
     return arrays
 
 
-def _described(owner: Session) -> dict[str, dict[str, Any]]:
+def _described(owner: Session, residuals: Collection[str]) -> dict[str, dict[str, Any]]:
     kept = owner.codec_states
-    residuals, states = kept.residual_names(), kept.state_names()
+    states = kept.state_names()
     tensors: dict[str, dict[str, Any]] = {}
-    for tensor in sorted(residuals | states):
+    for tensor in sorted({key.removeprefix(_residual("")) for key in residuals} | states):
         described = None
         if tensor in states:
             state = kept.state(tensor)
@@ -259,7 +262,7 @@ def _described(owner: Session) -> dict[str, dict[str, Any]]:
                 for name, of in state["arrays"].items()
             }
             described = {**state, "arrays": arrays}
-        tensors[tensor] = {"residual": tensor in residuals, "state": described}
+        tensors[tensor] = {"residual": _residual(tensor) in residuals, "state": described}
     return tensors
 
 

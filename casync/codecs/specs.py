@@ -19,6 +19,7 @@ __all__ = [
     "Codec",
     "CodecsByName",
     "CompressionLike",
+    "are_same",
     "check_rules",
     "codec_by_name",
     "codec_text",
@@ -93,6 +94,20 @@ def from_numel(codec: str, numel: int, least: int | None, usual: int) -> str:
     if numel < least:
         return codec if codec.startswith("always(") else "none"
     return codec if numel >= usual or codec.startswith(("always(", "auto")) else f"always({codec})"
+
+
+def are_same(one: str, other: str) -> bool:
+    """Whether two texts ask for the same codec with the same parameters."""
+    return one == other or _canonical(one) == _canonical(other)
+
+
+def _canonical(codec: str) -> str:
+    from casync import _core
+
+    try:
+        return _core.check_codec(codec)
+    except InvalidArgumentError:  # auto(...), always(...)
+        return codec
 
 
 def takes_momentum(codec: str) -> bool:

@@ -82,10 +82,11 @@ class CodecWatch(Generic[T]):
         squared_norm = self._tensors.squared_norm(values) / loss_scale**2
         self._seen[asked.name] = _Seen(values, first, stride, sample, squared_norm)
 
-    def forget(self, name: str) -> None:
+    def forget(self, owner: Session, name: str) -> None:
         """The gradient goes with another codec from now on."""
         self._history.pop(name, None)
         self._told.discard(name)
+        owner.compression.pop(name, None)
 
     def drop(self) -> None:
         """The step has failed: it is not measured."""

@@ -11,6 +11,7 @@ from casync.checkpoint import optimizer as state
 from casync.codecs import specs as codecs
 from casync.collectives.codec_watch import CodecWatch
 from casync.collectives.settings import Settings
+from casync.config.rules import Shape
 from casync.errors import InvalidArgumentError
 from casync.session.codec_states import StateOwner
 from casync.session.completion_group import CompletionGroup
@@ -50,6 +51,11 @@ class Gradient:
         self.terms: OptimizerSettings | None = None  # what the core was told last
 
 
+class _Kept(NamedTuple):
+    residual: Any
+    state: Any
+
+
 class GradientSubmits(Generic[T]):
     """Submits the gradients of one optimizer or DDP hook, and owns their codec state."""
 
@@ -68,6 +74,9 @@ class GradientSubmits(Generic[T]):
                 submits._codec_changed(tensor)
 
         self.claim = StateOwner(always_claims or settings.keeps_something, changed)
+        self.has_kept = settings.keeps_something
+        """Whether something was ever kept of a gradient."""
+        self._sent_whole: dict[str, _Kept] = {}  # what was kept of those that went uncompressed in this step
         self.watch: CodecWatch[T] | None = None
         if settings.monitor is not None and settings.is_distributed:
             self.watch = CodecWatch(tensors, settings.monitor)
@@ -109,30 +118,37 @@ class GradientSubmits(Generic[T]):
         return codecs.codec_by_name(self.settings.rules, gradient.name, shape)
 
     def set_settings(self, settings: Settings) -> None:
-        """Have the codecs of `settings` from the next step on, on all ranks alike, and no fallbacks. Between steps.
+        """Have the codecs of `settings` from the next step on, on all ranks alike. Between steps.
 
-        A gradient whose codec is another one goes uncompressed in that step, with all that was held back of it.
+        A gradient whose codec is another one goes uncompressed in that step, with all that was held back of it, and has
+        no fallback any more.
         """
         before, self.settings = self.settings, settings
         is_first = settings.keeps_something and not self.claim.keeps
         self.claim.keeps = self.claim.keeps or settings.keeps_something
+        self.has_kept = self.has_kept or settings.keeps_something
         if not self._by_tensor:
             return
         owner = self.session()
         if is_first:
             owner.codec_states.give_to(self.claim, self._by_tensor.keys())
-        owner.codec_states.end_fallbacks(self._by_tensor.keys())
         for gradient in self._by_tensor.values():
-            if gradient.asked is None:  # it was never submitted
+            shape = self.shape_of(gradient)
+            if shape is None:
                 continue
-            codec = codecs.codec_by_name(before.rules, gradient.name, gradient.asked.shape)
-            if codec == self.codec_of(gradient, gradient.asked.shape):
+            codec = codecs.codec_by_name(before.rules, gradient.name, shape)
+            if codecs.are_same(codec, self.codec_of(gradient, shape)):
                 continue
             gradient.session = None
+            owner.codec_states.end_fallbacks([gradient.tensor])
             if codecs.keeps_state(codec):
                 owner.codec_states.send_all([gradient.tensor])
             if self.watch is not None:
-                self.watch.forget(gradient.tensor)
+                self.watch.forget(owner, gradient.tensor)
+
+    def shape_of(self, gradient: Gradient) -> Shape:
+        """The shape that rules see; None: it is not known before the first step."""
+        return None if gradient.asked is None else gradient.asked.shape
 
     def _codec_changed(self, tensor: str) -> None:
         """Have the gradient registered anew before it is submitted the next time."""
@@ -159,6 +175,11 @@ class GradientSubmits(Generic[T]):
         extents = self.tensors.shape(values)
         kept, tensor = owner.codec_states, gradient.tensor
         sends_all = kept.take_unsent(tensor)
+        if sends_all:
+            self._sent_whole[tensor] = _Kept(
+                kept.residual(tensor) if tensor in kept.residual_names() else None,
+                kept.state(tensor) if tensor in kept.state_names() else None,
+            )
         codec = (
             "none"
             if sends_all
@@ -186,6 +207,25 @@ class GradientSubmits(Generic[T]):
         gradient.terms = None
         gradient.dtype, gradient.shape, gradient.device = dtype, shape, device
         gradient.session = None if sends_all else owner  # which is registered with another codec the next time
+
+    def applied(self) -> None:
+        """The program has used the gradients of the last step."""
+        self._sent_whole.clear()
+
+    def take_back(self) -> None:
+        """A step begins. If the program did not use the gradients of the last one, as after an overflow, those that
+        went uncompressed in it go so again, with all that had been held back of them. On all ranks alike.
+        """
+        if not self._sent_whole:
+            return
+        kept = self.session().codec_states
+        for tensor, before in self._sent_whole.items():
+            if before.residual is not None:
+                kept.set_residual(tensor, before.residual)
+            if before.state is not None:
+                kept.set_state(tensor, before.state)
+        kept.send_all(self._sent_whole)
+        self._sent_whole.clear()
 
     def tell(self, owner: Session, gradient: Gradient, terms: OptimizerSettings) -> None:
         """Tell the core how a registered gradient will be used, if that is news."""
@@ -241,21 +281,34 @@ class GradientSubmits(Generic[T]):
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     @property
-    def has_unsent(self) -> bool:
-        """Whether some gradient goes uncompressed in the next step, with what was held back of it."""
-        return bool(self._by_tensor) and not self.session().codec_states.unsent.isdisjoint(self._by_tensor)
+    def holds_something(self) -> bool:
+        """Whether this rank keeps something of a gradient, whatever its codec is now."""
+        if not self._by_tensor:
+            return False
+        kept = self.session().codec_states
+        return not (kept.names() | kept.unsent).isdisjoint(self._by_tensor)
 
     def fallbacks(self) -> dict[str, str]:
         """The codecs that a monitor has fallen back to, by parameter name."""
         known = self.session().codec_states.fallbacks
         return {gradient.name: known[tensor] for tensor, gradient in self._by_tensor.items() if tensor in known}
 
-    def fall_back(self, codecs_by_name: Mapping[str, str]) -> None:
-        """Have these codecs, by parameter name, and no other fallbacks. On all ranks alike, between steps."""
+    def unsent(self) -> list[str]:
+        """The names of those that go uncompressed in the next step, with all that was held back of them."""
+        known = self.session().codec_states.unsent
+        return [gradient.name for tensor, gradient in self._by_tensor.items() if tensor in known]
+
+    def fall_back(self, codecs_by_name: Mapping[str, str], unsent: Collection[str]) -> None:
+        """Have these codecs, by parameter name, and no other fallbacks. They and those in `unsent` send all that was
+        held back of them first. On all ranks alike, between steps.
+        """
         kept = self.session().codec_states
         kept.end_fallbacks(self._by_tensor.keys())
+        kept.unsent.difference_update(self._by_tensor)
         wanted = {tensor: codecs_by_name.get(gradient.name) for tensor, gradient in self._by_tensor.items()}
-        kept.fall_back({tensor: codec for tensor, codec in wanted.items() if codec is not None})
+        fallen = {tensor: codec for tensor, codec in wanted.items() if codec is not None}
+        left = {tensor for tensor, gradient in self._by_tensor.items() if gradient.name in unsent}
+        kept.fall_back(fallen, fallen.keys() | left)
 
     def state_dict(self, gradients: Collection[Gradient], convert: Callable[[Any], Any]) -> dict[str, Any]:
         """Return what codecs keep of these on this rank, by parameter name. `convert` makes arrays the framework's."""

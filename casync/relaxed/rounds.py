@@ -416,17 +416,20 @@ class Rounds(Generic[T]):
         if self._owner.rank != 0:
             return
         plans = self._owner.plans()
-        begins: dict[str, int] = {}
+        late: dict[tuple[str, int], int] = {}
         for gradient in self._submits.by_name.values():
             plan = plans.get(gradient.tensor)
             asked = "" if gradient.asked is None else gradient.asked.compression
             if plan is not None and plan.codec == "none" and plan.until > 1 and not asked.startswith("auto"):
-                begins[asked] = plan.until
-        for codec, first in begins.items():
+                codec = asked.removeprefix("always(").removesuffix(")") if asked.startswith("always(") else asked
+                late[codec, plan.until] = late.get((codec, plan.until), 0) + 1
+        for (codec, first), count in late.items():
             _LOG.warning(
-                "%s sends uncompressed for its first %d rounds, because a codec's start_step counts rounds here: "
-                "compression %s with start_step=0 compresses all of them",
+                "%s sends %d of %d parameters uncompressed for its first %d rounds, because a codec's start_step "
+                "counts rounds here: compression %s with start_step=0 compresses all of them",
                 self.name,
+                count,
+                len(self._submits.by_name),
                 first,
                 codec,
             )

@@ -133,6 +133,8 @@ class DdpState:
         if self._names:
             codecs.check_rules(rules, shapes_of(self._names), may_warn=default.session().rank == 0)
         self._compression = compression
+        if self._loaded is not None:  # and no step was made since
+            self._loaded = {**self._loaded, "unsent": sorted({*self._loaded["residuals"], *self._loaded["states"]})}
         if self._gradients is not None and self._loss_scale is not None:
             self._gradients.set_settings(self._gradients.settings.with_rules(rules))
             self._loss_scale.set_rules(rules)
@@ -239,7 +241,7 @@ class DdpState:
         if self._loss_scale is not None and self._loss_scale.is_told:  # on a GPU the question waits for the device
             self._terms = OptimizerSettings(loss_scale=self._loss_scale.now())
         self._may_discard.clear()
-        self._watches = ours.settings.keeps_something and is_active and may_discard(caller)
+        self._watches = ours.has_kept and is_active and may_discard(caller)
         self._factor = 1.0
         if divisor_is_of_active(caller):
             mine = torch.tensor([float(is_active)])

@@ -12,9 +12,11 @@ from casync.codecs import specs as codecs
 from casync.collectives import sparse_exchange as sparse
 from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.settings import Settings
+from casync.config.rules import Shape
 from casync.errors import InvalidArgumentError
 from casync.session.session import Session
 
+from .parameter_names import shapes_of
 from .tensors import TENSORS
 
 __all__ = ["DdpGradients", "parts_of", "wire_of"]
@@ -60,6 +62,10 @@ class DdpGradients(GradientSubmits[torch.Tensor]):
         self.know(names)
         return [self.by_name[name] for name in names]
 
+    def shape_of(self, gradient: Gradient) -> Shape:
+        known = super().shape_of(gradient)
+        return shapes_of(self._names).get(gradient.name) if known is None else known
+
     def release(self) -> None:
         """Nothing more will be submitted: what a checkpoint brings from now on waits for who has these names next."""
         if self.owner.is_open:
@@ -69,12 +75,15 @@ class DdpGradients(GradientSubmits[torch.Tensor]):
         """Have each rank send a mean again that nobody took, if it is finite and had a residual in it."""
         kept, tensor = self.owner.codec_states, gradient.tensor
         has_residual, fallback = tensor in kept.residual_names(), kept.fallbacks.get(tensor)
-        if (has_residual or fallback is not None) and mean.isfinite().all():
+        went_whole = gradient.asked is not None and gradient.asked.compression == "none"
+        if (has_residual or fallback is not None or went_whole) and mean.isfinite().all():
             again = mean.detach().float().cpu().reshape(-1)
             residual = torch.from_numpy(kept.residual(tensor)) + again if has_residual else again
             kept.set_residual(tensor, residual.numpy())
             if fallback is not None:
                 kept.fall_back({tensor: fallback})
+            elif went_whole:
+                kept.send_all([tensor])
 
 
 def _free_prefix(owner: Session, names: Mapping[torch.Tensor, str]) -> str:

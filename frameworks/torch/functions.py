@@ -125,7 +125,7 @@ def broadcast_optimizer_state(
     if is_root:
         state = {key: value for key, value in optimizer.state_dict().items() if key != STATE_KEY}
         structure = outline(optimizer), _take_out(state, tensors), _fallbacks_of(optimizer)
-    theirs, structure, fallbacks = broadcast_object(structure, root_rank, "optimizer_state", process_set)
+    theirs, structure, (fallbacks, unsent) = broadcast_object(structure, root_rank, "optimizer_state", process_set)
     agree(process_set, difference(optimizer, theirs, root_rank))
     if not is_root:
         structure = _put_in(structure, tensors)
@@ -133,11 +133,13 @@ def broadcast_optimizer_state(
     if not is_root:
         _load_shared(optimizer, structure)
     if isinstance(optimizer, _DistributedOptimizer):
-        optimizer._gradients.fall_back(fallbacks)
+        optimizer._gradients.fall_back(fallbacks, unsent)
 
 
-def _fallbacks_of(optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    return optimizer._gradients.fallbacks() if isinstance(optimizer, _DistributedOptimizer) else {}
+def _fallbacks_of(optimizer: torch.optim.Optimizer) -> tuple[dict[str, str], list[str]]:
+    if not isinstance(optimizer, _DistributedOptimizer):
+        return {}, []
+    return optimizer._gradients.fallbacks(), optimizer._gradients.unsent()
 
 
 def _fill_gradients(optimizer: torch.optim.Optimizer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import torch
 from casync.codecs import specs as codecs
 from casync.collectives import gradients
-from casync.collectives.gradient_submits import OptimizerSettings
+from casync.collectives.gradient_submits import Gradient, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending, wire_dtype
+from casync.config.rules import Shape
 from casync.errors import InvalidArgumentError
 from casync.session.session import Session
 from casync.tensors.signature import Sum
@@ -29,6 +31,8 @@ from .parameter_names import numbered, unused
 from .tensors import TENSORS
 
 __all__ = ["Entry", "Gradients"]
+
+_LOG = logging.getLogger("casync")
 
 
 class Entry(gradients.Entry[torch.nn.Parameter]):
@@ -130,6 +134,11 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         self.is_distributed = False
         for entry in self.entries.values():
             self._drop_hook(entry)
+        if self.holds_something and self.session().rank == 0:
+            _LOG.warning(
+                "what codecs have held back of the gradients is dropped, because they are not averaged any more: call "
+                "flush_residuals() and step once within skip_synchronize() before that"
+            )
         self.leave(list(self.entries.values()))
         self._without = list(self._membership.places)
         if self.momentum is not None:
@@ -209,6 +218,8 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     def _begin(self) -> None:
         """Begin a backward pass, or end a step without one: what requires a gradient now is synchronised."""
         self._refresh()
+        if not self._has_begun:
+            self.take_back()
         for entry in self.entries.values():
             was_wanted = self._has_begun and entry.is_wanted  # by an earlier backward pass of this step
             entry.is_wanted = was_wanted or entry.parameter.requires_grad
@@ -258,6 +269,11 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
         self._without = [parameter for parameter in self._without if parameter not in self.entries]
 
     # --- submitting ---------------------------------------------------------------------------------------------------
+
+    def shape_of(self, gradient: Gradient) -> Shape:
+        assert isinstance(gradient, Entry), "all that this handles have one"
+        parameter = gradient.parameter
+        return torch.view_as_real(parameter).shape if parameter.is_complex() else parameter.shape
 
     def submit_entry(self, entry: Entry, *, wake: bool = True) -> int | SparsePending[torch.Tensor]:
         gradient = entry.parameter.grad

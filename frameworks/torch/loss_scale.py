@@ -29,13 +29,14 @@ class LossScale:
                 "goes through, or leave it out"
             )
         self._scaler = scaler
+        self.is_told = False
+        """Whether the core must be told the scale of each gradient."""
         self.set_rules(rules)
 
     def set_rules(self, rules: Rules) -> None:
-        """Have these codecs from now on."""
+        """Have these codecs from now on. What those before have kept is still to be sent, in units of the loss."""
         self._keeping = next((codec for _, codec in rules.pairs if codecs.keeps_state(codec)), None)
-        self.is_told = self._scaler is not None and self._keeping is not None
-        """Whether the core must be told the scale of each gradient."""
+        self.is_told = self.is_told or (self._scaler is not None and self._keeping is not None)
 
     def now(self) -> float:
         """The factor of the gradients of this step; 1 if there is no scaler, or it is not enabled."""

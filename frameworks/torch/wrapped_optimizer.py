@@ -157,6 +157,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if self._gradients.momentum is not None:
             self._gradients.momentum.take()
         self._note_step()
+        self._gradients.applied()
         return super().step(closure) if closure is not None else super().step()
 
     # torch runs step hooks around each class's step that is not marked. The wrapped one's runs them, with the mean.
@@ -235,8 +236,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         settings = self._casync.with_rules(rules)
         if self._casync.takes_momentum or settings.takes_momentum:
             raise NotAvailableError(
-                "set_compression() cannot change from or to a codec that takes over the optimizer's momentum (dgc): "
-                "wrap the optimizer anew, as DistributedOptimizer(optimizer, compression=...)"
+                "set_compression() cannot change from or to a codec that takes over the optimizer's momentum (dgc). "
+                "Call flush_residuals(), make one step within skip_synchronize(), and wrap the optimizer anew, as "
+                "DistributedOptimizer(optimizer, compression=...)"
             )
         codecs.check_rules(rules, shapes_of(self._held_names()), may_warn=default.session().rank == 0)
         self._casync = settings
@@ -277,7 +279,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         shared = super().state_dict()
         if self._gradients.momentum is not None:
             shared = self._gradients.momentum.restored(shared)
-        if not (self._gradients.is_distributed and (self._casync.keeps_something or self._gradients.has_unsent)):
+        if not (self._gradients.is_distributed and (self._casync.keeps_something or self._gradients.holds_something)):
             return shared
         if self._gradients.is_under_way:
             raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
@@ -289,8 +291,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         """
         self.load_shared_state_dict({key: value for key, value in state_dict.items() if key != state.STATE_KEY})
         saved = state_dict.get(state.STATE_KEY)
-        is_due = saved is not None and bool(saved.get("unsent"))  # what the codec before had held back
-        if self._gradients.is_distributed and (self._casync.keeps_something or is_due):
+        is_kept = self._casync.keeps_something or saved is not None  # by the codec of another program, too
+        if self._gradients.is_distributed and (is_kept or self._gradients.holds_something):
             self._gradients.load_saved_state(saved)
 
     def load_shared_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ class Definitions {
     OptimizerSettings optimizer{};
     ByPlan by_plan{};
     std::uint32_t operations = 0;  ///< that are not over
+    std::uint64_t begun = 0;       ///< when the last one began, by the count of all
     bool is_new = true;            ///< nothing of it was submitted yet
     LeastUsed::Place place{};
   };
@@ -46,9 +47,10 @@ class Definitions {
   /// Numbers are given out in order.
   std::uint32_t next() const { return all_.next(); }
   /// An operation of it begins.
-  static void begin(One& one) {
+  void begin(One& one) {
     ++one.operations;
     one.is_new = false;
+    one.begun = ++begun_;
   }
   void add(One one);
   /// What has this number, which is used; null: it was forgotten, or never there.
@@ -73,6 +75,7 @@ class Definitions {
 
  private:
   Numbered<One> all_;
+  std::uint64_t begun_ = 0;
   std::unordered_map<std::string, std::uint32_t> by_key_;
   std::unordered_map<std::uint32_t, std::uint32_t> of_name_;  // how many
   LeastUsed kept_;

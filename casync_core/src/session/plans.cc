@@ -1,5 +1,7 @@
 // The plans of a session: asked for, and kept.
+#include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "session/session_impl.hpp"
 
@@ -14,17 +16,18 @@ std::unique_ptr<GradientPlan> Session::plan(std::uint32_t registration) {
 }
 
 std::vector<std::pair<std::string, GradientPlan>> Session::plans() {
-  std::vector<std::pair<std::uint32_t, std::string>> reduced;
+  std::vector<std::tuple<std::uint64_t, std::uint32_t, std::string>> reduced;
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->definitions.for_each([&](std::uint32_t number, const Definitions::One& one) {
       const auto& [name, signature, hash] = *one.definition;
-      if (signature.kind == OpKind::allreduce) reduced.emplace_back(number, name);
+      if (signature.kind == OpKind::allreduce) reduced.emplace_back(one.begun, number, name);
     });
   }
+  std::ranges::sort(reduced);  // of several plans of one name the one that was used last comes last
   std::vector<std::pair<std::string, GradientPlan>> plans;
   impl_->inspect([&](Driver&, const Engine& engine) {
-    for (const auto& [number, name] : reduced) {
+    for (const auto& [begun, number, name] : reduced) {
       if (const GradientPlan* plan = engine.plan_of(number)) plans.emplace_back(name, *plan);
     }
   });

@@ -160,7 +160,7 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
       throw;
     }
   }
-  Definitions::begin(one);
+  definitions.begin(one);
   operation.optimizer = one.optimizer;
   operation.submitted = now;
   operation.step = names.take(name, operation);

@@ -104,7 +104,7 @@ struct Session::Impl {
     const std::lock_guard lock(mutex);
     const std::uint32_t registration = define(wanted.name, wanted.signature, wanted.site);
     Definitions::One& defined = definitions[registration];
-    Definitions::begin(defined);
+    definitions.begin(defined);
     Operation& operation = stand_ins.add(*defined.definition);
     operation.optimizer = defined.optimizer;
     operation.step = names.count(defined.name);

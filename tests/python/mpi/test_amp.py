@@ -118,7 +118,7 @@ def test_passes_that_accumulate_under_a_scale_that_changes(codec, autocast, rank
     "GradScaler",
     "DistributedOptimizer",
     "supported",
-    "an overflow on one rank skips the step on all, and leaves nothing behind",
+    "an overflow on one rank skips the step on all, and leaves no NaN behind",
 )
 @pytest.mark.parametrize("codec", KEEPING)
 def test_an_overflow_on_one_rank_skips_the_step_on_all_and_poisons_nothing(codec, rank, size):
@@ -146,7 +146,7 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all_and_poisons_nothing(codec
     "GradScaler",
     "DistributedOptimizer",
     "supported",
-    "an overflow on one rank skips the step on all, and leaves nothing behind",
+    "an overflow on one rank skips the step on all, and leaves no NaN behind",
 )
 def test_an_overflow_leaves_the_residual_of_its_rank(rank, size):
     if size < 2:
@@ -270,7 +270,7 @@ def test_ddp_asks_a_scaler_once_a_step_if_its_scale_matters(codec, asked, rank, 
 
 
 @pytest.mark.interplay(
-    "GradScaler", "DDP hook", "supported", "an overflow on one rank skips the step on all, and leaves nothing behind"
+    "GradScaler", "DDP hook", "supported", "an overflow on one rank skips the step on all, and leaves no NaN behind"
 )
 def test_ddp_with_an_overflow_on_one_rank(rank, size, gloo):
     model, scaler = make_model(), scaler_of(growth_interval=1000)

@@ -425,3 +425,18 @@ def test_flushing_sends_what_is_pending(codec, size):
         torch.testing.assert_close(parameter, plain, rtol=1e-4, atol=1e-4)
     optimizer.flush_residuals()
     assert not parameter.grad.any()
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("has_it", ["rank 0", "the last rank"])
+def test_a_rank_without_residuals_of_its_own_saves_zeros(folder, has_it, rank, size):
+    """As after Horovod's way to resume, where rank 0 alone loads a checkpoint."""
+    holder = 0 if has_it == "rank 0" else size - 1
+    kept = default.session().codec_states
+    if rank == holder:
+        kept.set_residual("allreduce.w", np.full(5000, 2.0, np.float32))
+    casync.save_state(folder)
+    new_session()
+    casync.load_state(folder)
+    residual = default.session().codec_states.residual("allreduce.w")
+    np.testing.assert_array_equal(residual, np.full(5000, 2.0 if rank == holder else 0.0))

@@ -294,7 +294,7 @@ def test_a_fall_back_outlives_a_restart(way, late, rng, rank, size, tmp_path_fac
     assert codecs()["a"] == ("bf16" if late and "broadcast" not in way else "none"), "as if it had not been interrupted"
     job.step(a=own[rank], b=own[rank])
     assert codecs() == {"a": "bf16", "b": "onebit"} and not job.held_back("a").any()
-    job.optimizer.load_state_dict({**state, "casync": {**state["casync"], "fallbacks": {}}})
+    job.optimizer.load_state_dict({**state, "casync": {**state["casync"], "fallbacks": {}, "unsent": []}})
     job.step(a=own[rank], b=own[rank])
     assert "not_contractive" in codecs()["a"], "the program's codec is back where the state has no fallback"
 

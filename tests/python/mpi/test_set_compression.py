@@ -126,6 +126,177 @@ def test_a_change_there_and_back_before_a_step_loses_nothing(rank, size):
     )
 
 
+def scaled_step(optimizer, scaler, parameters, number, rank, overflow=False):
+    optimizer.zero_grad()
+    gradients = [gradient_of(number, rank, p.shape) for p in parameters]
+    if overflow:
+        gradients[0][0, 0] = float("inf")
+    scaler.scale(sum((p * g).sum() for p, g in zip(parameters, gradients, strict=True))).backward()
+    optimizer.synchronize()
+    scaler.unscale_(optimizer)
+    with optimizer.skip_synchronize():
+        scaler.step(optimizer)
+    scaler.update()
+
+
+@pytest.mark.parametrize("after", ["none", "int8", "topk(ratio=0.05)"])
+def test_under_a_loss_scale_nothing_is_lost(after, rank, size):
+    (weight,) = parameters = weights((90, 80))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    optimizer = optimizer_of(parameters, compression="onebit", grad_scaler=scaler)
+    for number in range(4):
+        scaled_step(optimizer, scaler, parameters, number, rank)
+    optimizer.set_compression(after)
+    scaled_step(optimizer, scaler, parameters, 4, rank)
+    torch.testing.assert_close(-weight.detach().double(), mean_of_all(0, 5, size, weight.shape), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("codec", ["onebit", "powersgd(rank=2, start_step=0)"])
+def test_what_went_uncompressed_in_a_step_that_was_skipped_goes_again(codec, rank, size):
+    (weight, other) = parameters = weights((90, 80), (90, 80))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = optimizer_of(parameters, compression=codec, grad_scaler=scaler)
+    for number in range(4):
+        scaled_step(optimizer, scaler, parameters, number, rank)
+    optimizer.set_compression("none")
+    scaled_step(optimizer, scaler, parameters, 4, rank, overflow=rank == size - 1)
+    scaled_step(optimizer, scaler, parameters, 5, rank)
+    whole = mean_of_all(0, 4, size, weight.shape) + mean_of_all(5, 6, size, weight.shape)
+    for parameter in (weight, other):
+        torch.testing.assert_close(-parameter.detach().double(), whole, rtol=0, atol=2e-4)
+
+
+def test_the_root_s_state_is_enough_between_the_change_and_its_step(rank, several):
+    parameters = weights((90, 80))
+    optimizer = optimizer_of(parameters, compression="onebit")
+    for number in range(2):
+        take_step(optimizer, parameters, number, rank)
+    optimizer.set_compression("topk(ratio=0.05)")
+    saved = optimizer.state_dict()
+    new_session()
+    optimizer = optimizer_of(parameters, compression="topk(ratio=0.05)")
+    if rank == 0:
+        optimizer.load_state_dict(saved)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    take_step(optimizer, parameters, 2, rank)
+    take_step(optimizer, parameters, 3, rank)
+
+
+def test_a_change_right_after_a_load_is_as_without_the_load(rank, size):
+    def run(resumes):
+        new_session()
+        parameters = weights((90, 80))
+        optimizer = optimizer_of(parameters, compression="onebit", topology="direct")
+        for number in range(3):
+            take_step(optimizer, parameters, number, rank)
+        if resumes:
+            saved = optimizer.state_dict()
+            new_session()
+            optimizer = optimizer_of(parameters, compression="onebit", topology="direct")
+            optimizer.load_state_dict(saved)
+        optimizer.set_compression("fp16")
+        for number in range(3, 5):
+            take_step(optimizer, parameters, number, rank)
+        return parameters[0]
+
+    assert torch.equal(run(resumes=False), run(resumes=True))
+
+
+@pytest.mark.parametrize("goes_on", ["none", "onebit"])
+def test_a_state_is_loaded_whatever_the_codec_is_now(goes_on, rank, size):
+    (weight,) = parameters = weights((90, 80))
+    optimizer = optimizer_of(parameters, compression="onebit")
+    start = optimizer.state_dict()
+    for number in range(3):
+        take_step(optimizer, parameters, number, rank)
+    saved = optimizer.state_dict()
+    new_session()
+    optimizer = optimizer_of(parameters, compression=goes_on)
+    optimizer.load_state_dict(saved)
+    optimizer.set_compression("none")
+    take_step(optimizer, parameters, 3, rank)
+    torch.testing.assert_close(-weight.detach().double(), mean_of_all(0, 4, size, weight.shape), rtol=0, atol=2e-4)
+    with torch.no_grad():
+        weight.zero_()
+    optimizer.set_compression("onebit")
+    for number in range(3):
+        take_step(optimizer, parameters, number, rank)
+    optimizer.set_compression("none")
+    optimizer.load_state_dict(start)
+    with torch.no_grad():
+        weight.zero_()
+    take_step(optimizer, parameters, 0, rank)
+    torch.testing.assert_close(-weight.detach().double(), mean_of_all(0, 1, size, weight.shape), rtol=0, atol=2e-6)
+
+
+def test_plans_and_a_monitor_name_the_codec_at_work(rank, several):
+    parameters = weights((90, 80))
+    optimizer = optimizer_of(parameters, compression="onebit", monitor=hvd.CompressionMonitor(every=1))
+    for number, codec in enumerate(("onebit", "int8", "onebit")):
+        optimizer.set_compression(codec)
+        take_step(optimizer, parameters, 2 * number, rank)
+        take_step(optimizer, parameters, 2 * number + 1, rank)
+        assert hvd.plans()["allreduce.w0"].codec == codec
+        assert hvd.metrics().compression["allreduce.w0"].codec == codec
+
+
+def test_the_same_codec_in_other_words_changes_nothing(rank, several):
+    def run(changes):
+        new_session()
+        parameters = weights((90, 80))
+        optimizer = optimizer_of(parameters, compression="topk")
+        for number in range(6):
+            if changes and number == 3:
+                optimizer.set_compression({"*": "topk(ratio=0.01, start_step=0)"})
+            take_step(optimizer, parameters, number, rank)
+        return parameters[0]
+
+    assert torch.equal(run(changes=False), run(changes=True))
+
+
+def test_a_fall_back_holds_where_the_codec_stays(rank, several):
+    parameters = weights((90, 80))
+    monitor = hvd.CompressionMonitor(every=1, fallback="bf16", residual_bound=2, rises=1)
+    optimizer = optimizer_of(parameters, compression="topk(ratio=0.001)", monitor=monitor)
+    for number in range(8):
+        take_step(optimizer, parameters, number, rank)
+    assert optimizer.state_dict()["casync"]["fallbacks"] == {"w0": "always(bf16)"}
+    optimizer.set_compression("topk(ratio=0.001)")
+    assert optimizer.state_dict()["casync"]["fallbacks"] == {"w0": "always(bf16)"}
+    optimizer.set_compression("int8")
+    assert optimizer.state_dict()["casync"]["fallbacks"] == {}
+
+
+@pytest.mark.parametrize("again", ["none", "topk(ratio=0.05)"])
+def test_ddp_keeps_what_no_rank_took_in_the_step_of_the_change(again, gloo, rank, size):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = weights((90, 80), (90, 80))
+
+        def forward(self, gradient, uses_b):
+            return (self.a * gradient).sum() + ((self.b * gradient).sum() if uses_b else 0)
+
+    model = Model()
+    state = ddp_state("onebit", model.named_parameters())
+    wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    wrapped.register_comm_hook(state, ddp_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for number in range(6):
+        if number == 3:
+            state.set_compression(again)
+        if number == 5:
+            state.set_compression("none")
+        optimizer.zero_grad()
+        wrapped(gradient_of(number, rank, model.b.shape), number != 3).backward()
+        optimizer.step()
+    shape = model.b.shape
+    whole = mean_of_all(0, 6, size, shape)
+    torch.testing.assert_close(-model.a.detach().double(), whole, rtol=0, atol=2e-4)
+    whole -= mean_of_all(3, 4, size, shape)
+    torch.testing.assert_close(-model.b.detach().double(), whole, rtol=0, atol=2e-4)
+
+
 def test_ranks_that_differ_are_told(rank, several):
     parameters = weights((90, 80))
     optimizer = optimizer_of(parameters, compression="fp16")
