@@ -24,6 +24,7 @@ __all__ = [
     "codec_by_name",
     "codec_text",
     "from_numel",
+    "interval_of",
     "is_cast",
     "keeps_state",
     "rules_of",
@@ -117,13 +118,20 @@ def takes_momentum(codec: str) -> bool:
     return bool(_core.takes_momentum(codec))
 
 
+def interval_of(codec: str) -> int:
+    """In one of how many steps a gradient is synchronised: 4 for `covap(fp16, interval=4)`, 1 without covap."""
+    from casync import _core
+
+    return int(_core.interval_of(codec))
+
+
 def is_cast(codec: str) -> bool:
     """Whether the codec is `fp16` or `bf16`, which keep nothing."""
     return codec in CASTS
 
 
 def keeps_state(codec: str) -> bool:
-    """Whether the codec, or one that `auto` may choose, keeps something of a gradient between steps."""
+    """Whether the codec, or one that `auto` may choose, keeps something of a gradient between steps, or covap does."""
     from casync import _core
 
     return bool(_core.keeps_state(codec))

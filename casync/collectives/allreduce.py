@@ -10,6 +10,7 @@ from casync.codecs.specs import CompressionLike, codec_text
 from casync.collectives.waiting import PendingResult
 from casync.config.rules import Shape
 from casync.errors import InvalidArgumentError
+from casync.session.call_numbers import is_numbered
 from casync.session.default import session_of
 from casync.session.process_sets import ProcessSet
 from casync.session.session import Session
@@ -93,12 +94,20 @@ def terms_of(
 
 
 def codec_of(compression: CompressionLike, name: str, shape: Shape) -> str:
-    """The codec of the tensor `name`, from what a user gives one operation: None, a codec, or rules."""
+    """The codec of the tensor `name`, from what a user gives one operation: None, a codec, or rules. Raises
+    `InvalidArgumentError` for covap where the tensor has a number for a name, which is another one in the next step.
+    """
     if compression is None:
         return "none"
     if isinstance(compression, Mapping):
-        return codecs.codec_by_name(codecs.rules_of(compression), name, shape)
-    return codec_text(compression)
+        codec = codecs.codec_by_name(codecs.rules_of(compression), name, shape)
+    else:
+        codec = codec_text(compression)
+    if is_numbered(name) and codecs.interval_of(codec) > 1:
+        raise InvalidArgumentError(
+            f"{codec}: what is not sent waits under the tensor's name, and this one has none: give it as name="
+        )
+    return codec
 
 
 def submit_registered(

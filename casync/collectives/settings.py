@@ -92,6 +92,10 @@ class Settings:
                 f"{asked}: a codec that takes over the optimizer's momentum (dgc) does not send the mean gradient, so "
                 "there is nothing to compare it with"
             )
+        if self.interval > 1:
+            raise NotAvailableError(
+                f"{asked}: covap does not send the mean gradient of each step, so there is nothing to compare it with"
+            )
         return monitor
 
     def with_rules(self, rules: Rules) -> Settings:
@@ -108,6 +112,11 @@ class Settings:
     def takes_momentum(self) -> bool:
         """Whether some codec takes over the optimizer's momentum."""
         return any(codecs.takes_momentum(codec) for _, codec in self.rules.pairs)
+
+    @property
+    def interval(self) -> int:
+        """The longest in which some gradient is synchronised once, in steps: more than 1 with covap."""
+        return max(codecs.interval_of(codec) for _, codec in self.rules.pairs)
 
     @property
     def keeps_something(self) -> bool:

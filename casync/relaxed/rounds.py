@@ -103,6 +103,11 @@ class Rounds(Generic[T]):
                 "a codec that takes over the optimizer's momentum is for the gradients of every step, not for what "
                 "parameters change by in several: use onebit, powersgd or another codec with feedback"
             )
+        if settings.interval > 1:
+            raise NotAvailableError(
+                "covap has gradients of single steps wait for later ones. Here what waits would be taken back from "
+                "parameters for several rounds: give the codec without covap, and a larger sync_every"
+            )
         self._tensors, self.fragments, self._outer = tensors, fragments, outer
         self.schedule, self.alpha, self._weight, self._check = schedule, float(alpha), weight, check
         self._submits: GradientSubmits[T] = GradientSubmits(tensors, settings, prefix="")

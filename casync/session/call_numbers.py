@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from casync._constants import OP_KINDS
 from casync.tensors.signature import bad_name
 
-__all__ = ["CallNumbers"]
+__all__ = ["CallNumbers", "is_numbered"]
 
 _NAMES_PER_KIND = 4096
+_NUMBERED: Final = re.compile(r"[a-z]+\.noname\.[0-9]+(\.[0-9]+)?")
+
+
+def is_numbered(name: str) -> bool:
+    """Whether `CallNumbers.tensor_name` made the name, for one tensor or for those of a group."""
+    return _NUMBERED.fullmatch(name) is not None
 
 
 class CallNumbers:

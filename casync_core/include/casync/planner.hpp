@@ -158,6 +158,9 @@ struct Decision {
 ///   does in a later step, the plan holds until then. "auto(a, b)" chooses the fastest of a, b and none;
 ///   bare "auto" the fastest of none, fp16 (for wider dtypes) and onebit. A tie goes to the codec named first, `none`
 ///   before all. "always(...)" around any of these lifts min_numel.
+/// - "covap(fp16, interval=4)" has the gradient synchronised in one step of so many, with that codec (period; whoever
+///   knows the other gradients deals the offset: planner/search/assign_offsets.hpp). Below min_numel, and until the
+///   codec begins, it goes in every step.
 /// - A `way` in the request is taken as it is, in place of the fastest one.
 /// - A topology that the user names is obeyed. Otherwise the first of these holds: direct for payloads up to
 ///   direct_limit_bytes; two_level for payloads above flat_limit_bytes if there are several hosts and one of them has
@@ -166,23 +169,27 @@ struct Decision {
 /// - K minimises the predicted time over 1..4N, within the limits on a partition's size.
 /// - Adasum needs the whole gradient of all ranks at one place: direct or PS, with K = 1.
 /// - The first owner is chosen so that the most loaded member owns as little as possible.
-/// Throws InvalidArgument, naming tensor, dtype or op, and remedy, for a codec on an integer dtype or on Min, Max or
-/// Product, for Adasum of integers, by ring or two_level, or with a codec that is no cast, for an unknown codec or
-/// topology, and for a topology that cannot carry the codec.
+/// Throws InvalidArgument, naming tensor, dtype or op, and remedy, for a codec or a covap on an integer dtype or on
+/// Min, Max or Product, for a covap of a reducescatter or with Adasum, for Adasum of integers, by ring or two_level, or
+/// with a codec that is no cast, for an unknown codec or topology, and for a topology that cannot carry the codec.
 Decision plan_gradient(const PlanRequest& request);
 
 /// Throws what plan_gradient would, and prices nothing.
 void check_gradient(const PlanRequest& request);
 
 /// Throws InvalidArgument, with what is known, unless `text` can be the compression of a signature: a codec's spec,
-/// "auto", "auto(spec, ...)", or one of these in "always(...)".
+/// "auto", "auto(spec, ...)", "covap(spec, interval=4)", or one of these in "always(...)".
 void check_compression(std::string_view text);
 
 /// Whether a gradient with this compression needs the optimizer's momentum (CodecInfo::momentum). Throws
 /// InvalidArgument for an auto(...) with such a codec.
 bool takes_momentum(std::string_view text);
 
-/// Whether a codec of this compression, or one that `auto` may choose, keeps something of a gradient between steps.
+/// In one of how many steps a gradient with this compression is synchronised: 1 without "covap(...)".
+std::uint32_t interval_of(std::string_view text);
+
+/// Whether a codec of this compression, or one that `auto` may choose, keeps something of a gradient between steps; or
+/// what waits for a later step does.
 bool keeps_state(std::string_view text);
 
 /// The codecs that a compression may become and that a GPU computes, as canonical specs; `none` is not among them: it

@@ -136,7 +136,9 @@ void bind_codec(py::module_& module) {
       "check_codec", [](const std::string& spec) { return make_codec(spec)->info().spec; }, "spec"_a,
       "Canonical form of a codec spec; InvalidArgumentError if there is no such codec.");
   module.def("check_compression", &check_compression, "text"_a,
-             "InvalidArgumentError unless the text is a codec spec or auto(...), also in always(...).");
+             "InvalidArgumentError unless the text is a codec spec, auto(...) or covap(...), also in always(...).");
+  module.def("interval_of", &interval_of, "text"_a,
+             "In one of how many steps a gradient with such a text is synchronised: 1 without covap(...).");
   module.def("takes_momentum", &takes_momentum, "text"_a,
              "Whether the codec of such a text takes over the optimizer's momentum.");
   module.def("keeps_state", &keeps_state, "text"_a,

@@ -14,17 +14,21 @@ void GradientCounters::begun(const action::Begin& run, const Definition& definit
     at = row_of_.emplace(&definition, rows_.emplace(rows_.end(), definition.name)).first;
   }
   Row* const row = &*at->second;
+  if (run.graph->holds) {  // nothing is sent: it says nothing of the plan
+    runs_[run.instance] = {row, now, 0, false};
+    return;
+  }
   if (row->graph != run.graph.get()) {
     row->graph = run.graph.get();
     row->plan_operations.set(0);
     row->plan_time.set(0);
   }
-  runs_[run.instance] = {row, now, static_cast<Nanoseconds>(run.plan.predicted_s * 1e9)};
+  runs_[run.instance] = {row, now, static_cast<Nanoseconds>(run.plan.predicted_s * 1e9), true};
 }
 
 void GradientCounters::ended(std::uint32_t instance, Nanoseconds ready, const RunMeter::Encoded& encoded,
                              Nanoseconds now) {
-  const auto [row, begun, predicted] = std::exchange(runs_[instance], {});
+  const auto [row, begun, predicted, synchronises] = std::exchange(runs_[instance], {});
   if (row == nullptr) return;
   const auto time = static_cast<std::uint64_t>(now - begun);
   row->operations.add(1);
@@ -33,6 +37,7 @@ void GradientCounters::ended(std::uint32_t instance, Nanoseconds ready, const Ru
   row->ready.add(static_cast<std::uint64_t>(ready));
   row->encoded_bytes.add(encoded.raw_bytes);
   row->payload_bytes.add(encoded.payload_bytes);
+  if (!synchronises) return;
   row->plan_operations.add(1);
   row->plan_time.add(time);
 }

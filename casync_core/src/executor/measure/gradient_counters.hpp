@@ -37,6 +37,7 @@ class GradientCounters {
     Row* row = nullptr;  // null: it reduces nothing
     Nanoseconds begun = 0;
     Nanoseconds predicted = 0;
+    bool synchronises = false;  // else it holds its gradient
   };
 
   mutable std::mutex growth_;  // guards the length of rows_

@@ -5,6 +5,7 @@
 #include "casync/error.hpp"
 #include "executor/virtual/world.hpp"
 #include "planner/cost/world.hpp"
+#include "planner/search/assign_offsets.hpp"
 
 namespace casync {
 namespace {
@@ -45,6 +46,8 @@ Simulation simulate(const SimulationRequest& request) {
   VirtualScript script;
   const World hosts(request.host_of);
   OwnerLoad load;
+  OffsetDealer offsets(request.host_of);
+  std::size_t interval = 1;
   double all = 0;
   for (const Shape& shape : request.gradients) all += static_cast<double>(shape.numel());
   double before = all;
@@ -57,14 +60,19 @@ Simulation simulate(const SimulationRequest& request) {
     tensor.signature.topology = request.topology;
     Decision decision =
         plan_gradient({tensor.name, tensor.signature, hosts, costs, request.planner, load, Codec::kLateStep});
-    load = std::move(decision.load);
+    if (decision.plan.period > 1) {
+      offsets.deal(tensor.name, decision.plan);
+      interval = decision.plan.period;
+    } else {
+      load = std::move(decision.load);
+    }
     tensor.plan = std::move(decision.plan);
     submissions.push_back(
         {static_cast<std::uint32_t>(g), from_seconds(all > 0 ? request.backward_s * before / all : 0), 0});
     before -= static_cast<double>(request.gradients[g].numel());
     script.tensors.push_back(std::move(tensor));
   }
-  script.steps.assign(2, std::vector<std::vector<Submission>>(request.host_of.size(), submissions));
+  script.steps.assign(2 * interval, std::vector<std::vector<Submission>>(request.host_of.size(), submissions));
 
   VirtualOptions options;
   options.seed = request.seed;
@@ -82,11 +90,12 @@ Simulation simulate(const SimulationRequest& request) {
   CASYNC_CHECK(!outcome.hung, outcome.waiting);
 
   Simulation result;
-  result.step_s = static_cast<double>(outcome.step_ends[1] - outcome.step_ends[0]) * 1e-9;
+  const auto steps = static_cast<double>(interval);
+  result.step_s = static_cast<double>(outcome.step_ends.back() - outcome.step_ends[interval - 1]) * 1e-9 / steps;
   result.turns = outcome.turns;
   for (int r = 0; r < size; ++r) {
     result.busiest_sent =
-        std::max(result.busiest_sent, static_cast<double>(world.transport(r).counters().sent_bytes) / 2);
+        std::max(result.busiest_sent, static_cast<double>(world.transport(r).counters().sent_bytes) / (2 * steps));
   }
   return result;
 }

@@ -29,11 +29,12 @@ struct SimulationRequest {
 
 struct Simulation {
   double step_s = 0;        ///< from the step's begin to the last rank's end, names agreed on before
-  double busiest_sent = 0;  ///< bytes that the busiest rank sent in that step
+  double busiest_sent = 0;  ///< bytes that the busiest rank sent in a step
   std::uint64_t turns = 0;
 };
 
-/// Plans every gradient as a session would, and runs two steps in virtual time, sizes only; the second counts. Throws
+/// Plans every gradient as a session would, and runs two steps in virtual time, sizes only; the second counts. Where
+/// gradients go in one step of several, there are twice as many, and the mean of the second half counts. Throws
 /// InvalidArgument for what no plan can carry.
 Simulation simulate(const SimulationRequest& request);
 

@@ -168,6 +168,11 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
     const Candidates candidates = candidates_of(asked, shape, request.sequence);
     decision.plan.until = candidates.until;
     if (asked.automatic) rule = "auto";
+    const bool begins_later = candidates.codecs.empty() && candidates.until > 0;
+    if (!small && !begins_later) decision.plan.period = asked.interval;
+    if (decision.plan.period > 1) rule = detail::concat("as asked, in one step of ", asked.interval);
+    if (small && asked.interval > 1)
+      rule = detail::concat("under ", request.options.min_numel, " elements it goes in every step");
     if (candidates.codecs.empty()) {
       consider(*none);
       const std::string& spec = asked.codecs.front()->info().spec;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include "casync/error.hpp"
 #include "casync/route.hpp"
@@ -18,7 +19,8 @@ std::string_view trim(std::string_view text) {
 
 [[noreturn]] void refuse(std::string_view compression) {
   throw InvalidArgument(detail::concat(
-      "compression '", compression, "' cannot be read; write auto, auto(onebit, terngrad(bits=4)), or always(onebit)"));
+      "compression '", compression,
+      "' cannot be read; write auto, auto(onebit, terngrad(bits=4)), covap(fp16, interval=4), or always(onebit)"));
 }
 
 /// Splits at commas; those within brackets belong to a codec's parameters.
@@ -75,6 +77,70 @@ std::optional<std::string> why_incompressible(const Signature& signature, const 
   return std::nullopt;
 }
 
+/// What stands in "word(...)"; nothing if the text is not that.
+std::optional<std::string_view> in_brackets(std::string_view text, std::string_view word) {
+  text = trim(text);
+  if (!text.starts_with(word)) return std::nullopt;
+  const std::string_view rest = trim(text.substr(word.size()));
+  if (!rest.starts_with('(')) return std::nullopt;
+  if (!rest.ends_with(')')) refuse(text);
+  const std::string_view inside = trim(rest.substr(1, rest.size() - 2));
+  if (inside.empty()) refuse(text);
+  return inside;
+}
+
+std::optional<std::string_view> parse_always(std::string_view text) {
+  const auto inside = in_brackets(text, "always");
+  return inside ? parse_always(*inside).value_or(*inside) : inside;
+}
+
+[[noreturn]] void refuse_covap(std::string_view text, std::string_view why) {
+  throw InvalidArgument(detail::concat("compression '", trim(text), "': ", why));
+}
+
+/// 4 in " interval = 4".
+std::uint32_t parse_interval(std::string_view part, std::string_view text) {
+  constexpr std::string_view kKey = "interval";
+  const std::size_t equals = part.find('=');
+  if (equals == std::string_view::npos || trim(part.substr(0, equals)) != kKey) {
+    refuse_covap(text, detail::concat("covap does not know '", part, "'; write covap(fp16, interval=4)"));
+  }
+  const std::string_view digits = trim(part.substr(equals + 1));
+  std::uint32_t interval = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), interval);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+  if (!is_number || interval == 0 || interval > kMostInterval) {
+    refuse_covap(text, detail::concat("interval=", digits, " is not a whole number from 1 to ", kMostInterval,
+                                      ": what waits is applied at once, as if the learning rate were so many times "
+                                      "larger"));
+  }
+  return interval;
+}
+
+/// The codec and the interval in "covap(fp16, interval=4)".
+Compression parse_covap(std::string_view inside, std::string_view text) {
+  const std::vector<std::string> parts = split_specs(inside, text);
+  if (parts.size() == 1) {
+    refuse_covap(text,
+                 "it needs both a codec and an interval, which is not chosen by itself; write covap(fp16, interval=4)");
+  }
+  Compression found;
+  found.choice = parts[0];
+  for (std::size_t i = 1; i < parts.size(); ++i) found.interval = parse_interval(parts[i], text);
+  if (parts.size() > 2) refuse_covap(text, "it has two intervals; write covap(fp16, interval=4)");
+  if (parse_always(found.choice)) refuse_covap(text, "always goes around covap; write always(covap(...))");
+  if (parse_auto(found.choice)) {
+    refuse_covap(text,
+                 "auto compares ways by the time of single steps, and here no step is like the next; name a codec");
+  }
+  if (make_codec(found.choice)->info().momentum && found.interval > 1) {
+    refuse_covap(text, detail::concat(found.choice,
+                                      " takes over the optimizer's momentum, and has to see the gradient "
+                                      "of every step"));
+  }
+  return found;
+}
+
 void check_adasum(const PlanRequest& request) {
   if (is_floating(request.signature.dtype)) return;
   throw InvalidArgument(detail::concat("tensor ", request.name, ": op Adasum takes float32, float64, float16 and ",
@@ -83,16 +149,24 @@ void check_adasum(const PlanRequest& request) {
 
 }  // namespace
 
-std::optional<std::string_view> parse_always(std::string_view text) {
-  constexpr std::string_view kWord = "always";
-  text = trim(text);
-  if (!text.starts_with(kWord)) return std::nullopt;
-  const std::string_view rest = trim(text.substr(kWord.size()));
-  if (!rest.starts_with('(')) return std::nullopt;
-  if (!rest.ends_with(')')) refuse(text);
-  const std::string_view inside = trim(rest.substr(1, rest.size() - 2));
-  if (inside.empty()) refuse(text);
-  return parse_always(inside).value_or(inside);
+Compression parse_compression(std::string_view text) {
+  const auto always = parse_always(text);
+  const std::string_view inside = trim(always.value_or(text));
+  const auto covap = in_brackets(inside, "covap");
+  if (inside == "covap") refuse_covap(text, "it needs a codec and an interval; write covap(fp16, interval=4)");
+  Compression found = covap ? parse_covap(*covap, text) : Compression{.choice = std::string(inside)};
+  found.always = always.has_value();
+  return found;
+}
+
+std::optional<std::string> why_not_held(const Signature& signature) {
+  if (signature.kind == OpKind::reducescatter)
+    return "a reducescatter would keep a residual of the whole input on every rank";
+  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
+  if (sums && is_floating(signature.dtype)) return std::nullopt;
+  const std::string_view op = name_of(signature.op);
+  return detail::concat(op.starts_with('A') ? "an " : "a ", op, " of ", name_of(signature.dtype),
+                        " has no residual that keeps what the others leave");
 }
 
 std::optional<std::vector<std::string>> parse_auto(std::string_view text) {
@@ -106,19 +180,19 @@ std::optional<std::vector<std::string>> parse_auto(std::string_view text) {
 }
 
 void check_compression(std::string_view text) {
-  text = parse_always(text).value_or(text);
-  const auto specs = parse_auto(text);
-  if (!specs) make_codec(text);
+  const std::string choice = parse_compression(text).choice;
+  const auto specs = parse_auto(choice);
+  if (!specs) make_codec(choice);
   for (const std::string& spec : specs.value_or(std::vector<std::string>{})) make_codec(spec);
 }
 
 bool takes_momentum(std::string_view text) {
-  text = parse_always(text).value_or(text);
-  const auto specs = parse_auto(text);
-  if (!specs) return make_codec(text)->info().momentum;
+  const std::string choice = parse_compression(text).choice;
+  const auto specs = parse_auto(choice);
+  if (!specs) return make_codec(choice)->info().momentum;
   for (const std::string& spec : *specs) {
     if (make_codec(spec)->info().momentum)
-      throw InvalidArgument(detail::concat("compression '", text, "': ", spec,
+      throw InvalidArgument(detail::concat("compression '", choice, "': ", spec,
                                            " takes over the optimizer's momentum, so it is no choice among others; "
                                            "name it alone"));
   }
@@ -129,9 +203,9 @@ namespace {
 
 /// All that a compression may become.
 std::vector<std::shared_ptr<const Codec>> codecs_of(std::string_view text) {
-  text = parse_always(text).value_or(text);
-  auto specs = parse_auto(text);
-  if (!specs) specs = {std::string(text)};
+  const std::string choice = parse_compression(text).choice;
+  auto specs = parse_auto(choice);
+  if (!specs) specs = {choice};
   if (specs->empty()) specs = usual_candidates(DType::float32);
   std::vector<std::shared_ptr<const Codec>> codecs;
   for (const std::string& spec : *specs) codecs.push_back(make_codec(spec));
@@ -140,8 +214,11 @@ std::vector<std::shared_ptr<const Codec>> codecs_of(std::string_view text) {
 
 }  // namespace
 
+std::uint32_t interval_of(std::string_view text) { return parse_compression(text).interval; }
+
 bool keeps_state(std::string_view text) {
   constexpr Shape kAnyMatrix{256, 256};
+  if (interval_of(text) > 1) return true;
   return std::ranges::any_of(codecs_of(text), [&](const auto& codec) {
     return codec->info().feedback != Feedback::none || !codec->state(kAnyMatrix).empty();
   });
@@ -161,12 +238,16 @@ Asked parse_request(const PlanRequest& request) {
   asked.topology = parse_topology(request);
   if (signature.op == ReduceOp::adasum) check_adasum(request);
   const auto none = make_codec("none");
-  const auto always = parse_always(signature.compression);
-  const std::string_view compression = always.value_or(signature.compression);
-  asked.always = always.has_value();
-  auto specs = parse_auto(compression);
+  const Compression compression = parse_compression(signature.compression);
+  asked.always = compression.always;
+  asked.interval = compression.interval;
+  if (const auto why_not = why_not_held(signature); asked.interval > 1 && why_not) {
+    throw InvalidArgument(detail::concat("tensor ", request.name, " cannot be synchronised in one step of ",
+                                         asked.interval, ": ", *why_not, "; give it a codec without covap"));
+  }
+  auto specs = parse_auto(compression.choice);
   if (!specs) {
-    const auto codec = compression.empty() ? none : make_codec(compression);
+    const auto codec = compression.choice.empty() ? none : make_codec(compression.choice);
     if (const auto why_not = why_incompressible(signature, codec->info())) {
       throw InvalidArgument(
           detail::concat("tensor ", request.name, " cannot be compressed with ", codec->info().spec, ": ", *why_not));

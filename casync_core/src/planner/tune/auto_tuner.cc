@@ -78,7 +78,7 @@ Decision AutoTuner::decide_anew(const Way& way, const std::string& name, const S
   }
   const auto specs = candidates(request);
   if (std::ranges::find(specs, way.codec) == specs.end()) return plan_gradient(request);
-  const bool always = parse_always(signature.compression).has_value();
+  const bool always = parse_compression(signature.compression).always;
   Signature asked = signature;
   asked.compression = always ? detail::concat("always(", way.codec, ")") : way.codec;
   const CostTable priors;  // as for a codec that the program names: the way is to be no worse than that

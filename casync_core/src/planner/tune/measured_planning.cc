@@ -13,12 +13,8 @@
 namespace casync {
 namespace {
 
-std::string_view without_always(const Signature& signature) {
-  return parse_always(signature.compression).value_or(signature.compression);
-}
-
 bool is_automatic(const Signature& signature) {
-  return signature.kind == OpKind::allreduce && parse_auto(without_always(signature)).has_value();
+  return signature.kind == OpKind::allreduce && parse_auto(parse_compression(signature.compression).choice).has_value();
 }
 
 /// As if one member owned least, and those after it more and more: who owns first depends on the name alone.
@@ -76,9 +72,9 @@ const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const s
                                const Signature& signature) {
   const auto at = options.fixed.find(name);
   if (at == options.fixed.end() || signature.kind != OpKind::allreduce) return nullptr;
-  const std::string_view asked = without_always(signature);
-  const bool named = !asked.empty() && !is_automatic(signature);
-  if (named && !same_codec(asked, at->second.codec)) return nullptr;
+  const auto [always, interval, choice] = parse_compression(signature.compression);
+  const bool named = !choice.empty() && !is_automatic(signature);
+  if (named && (interval != at->second.period || !same_codec(choice, at->second.codec))) return nullptr;
   return &at->second;
 }
 
@@ -94,15 +90,11 @@ void check_topology(const MeasuredPlanning::Options& options, const GradientPlan
                                        "\"auto\"; to follow the program, take the plan out"));
 }
 
-/// What is not sent waits in a residual, which only sums of floats have.
 void check_period(const GradientPlan& fixed, const Signature& signature) {
   if (fixed.offset >= fixed.period)
     throw InvalidArgument(detail::concat("it synchronises step ", fixed.offset, " of ", fixed.period));
-  const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
-  if (fixed.period == 1 || (sums && is_floating(signature.dtype))) return;
-  throw InvalidArgument(detail::concat("it synchronises in one step of ", fixed.period, ", and a ",
-                                       name_of(signature.op), " of ", name_of(signature.dtype),
-                                       " has no residual that keeps what the others leave"));
+  if (const auto why_not = why_not_held(signature); fixed.period > 1 && why_not)
+    throw InvalidArgument(detail::concat("it synchronises in one step of ", fixed.period, ", and ", *why_not));
 }
 
 /// The codecs that compete with `none` for an automatic gradient, now or in a later step: canonical specs.
@@ -175,7 +167,7 @@ class MeasuredPlanning::CountWork final : public PlanWork {
 };
 
 MeasuredPlanning::MeasuredPlanning(Options options, Log log)
-    : options_(std::move(options)), world_(options_.host_of), log_(std::move(log)) {}
+    : options_(std::move(options)), world_(options_.host_of), log_(std::move(log)), offsets_(options_.host_of) {}
 
 const GradientPlan* MeasuredPlanning::fixed_for(const std::string& name, const Signature& signature) const {
   return find_fixed(options_, name, signature);
@@ -221,7 +213,8 @@ bool MeasuredPlanning::is_planned_again(const Signature& signature) const {
 /// Whether the planner chooses its codec.
 bool MeasuredPlanning::is_open(const std::string& name, const Signature& signature) const {
   if (options_.deterministic) return false;
-  const bool left_out = signature.shape.numel() < options_.planner.min_numel && !parse_always(signature.compression);
+  const bool left_out =
+      signature.shape.numel() < options_.planner.min_numel && !parse_compression(signature.compression).always;
   return is_automatic(signature) && !left_out && options_.host_of.size() > 1 && fixed_for(name, signature) == nullptr;
 }
 
@@ -241,6 +234,7 @@ void MeasuredPlanning::forget(const std::string& name, const Signature& signatur
   counted_.erase(name);
   std::erase_if(on_trial_, [&](const auto& of) { return of.first == name; });
   measurements_.forget(name);
+  offsets_.forget(name);
 }
 
 std::vector<std::string> MeasuredPlanning::to_try(const std::string& name, const Signature& signature,
@@ -291,11 +285,17 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
   }
   if (options_.deterministic) {
     const OwnerLoad load = load_by_name(name, options_.host_of.size());
-    return plan_gradient({name, signature, world_, costs_, options_.planner, load, sequence});
+    Decision decision = plan_gradient({name, signature, world_, costs_, options_.planner, load, sequence});
+    decision.plan.offset = offset_by_name(name, decision.plan.period);
+    return decision;
   }
   PlannerOptions planner = options_.planner;
   planner.epoch = is_planned_again(signature) ? epoch_ : 0;
   Decision decision = plan_gradient({name, signature, world_, costs_, planner, load_, sequence});
+  if (decision.plan.period > 1) {
+    offsets_.deal(name, decision.plan);
+    decision.load = load_;  // what goes in one step of several is dealt to owners apart
+  }
   if (!is_planned_again(signature)) {
     lasting_.bytes.resize(decision.load.bytes.size());
     load_.bytes.resize(decision.load.bytes.size());

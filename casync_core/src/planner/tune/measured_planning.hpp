@@ -15,6 +15,7 @@
 #include "plan/planning.hpp"
 #include "planner/cost/measurements.hpp"
 #include "planner/cost/world.hpp"
+#include "planner/search/assign_offsets.hpp"
 #include "planner/search/model_plan.hpp"
 #include "planner/tune/auto_tuner.hpp"
 #include "planner/tune/drift.hpp"
@@ -28,7 +29,7 @@ namespace casync {
 /// elsewhere too, before its first plan. Only gradients whose compression is "auto(...)" are planned again. With
 /// `re_plan` all are, and once more whenever steps no longer take what was predicted and all ranks have told what
 /// things cost by then. A tensor with a plan in `fixed` has that one as far as it holds and its codec applies, unless
-/// its user named another codec; a user who names another topology is refused.
+/// its user named another codec or interval; a user who names another topology is refused.
 class MeasuredPlanning final : public Planning {
  public:
   static constexpr std::uint32_t kMeasuredEpoch = 1;
@@ -122,6 +123,7 @@ class MeasuredPlanning final : public Planning {
   Recent<double, 8> rests_;  // Stepped::rest_s
   OwnerLoad load_;
   OwnerLoad lasting_;  // the part of load_ that a re-plan leaves as it is
+  OffsetDealer offsets_;
   std::map<std::uint32_t, MeasuredCosts> told_by_;
   std::vector<OpenGradient> open_;
   std::vector<SettledGradient> settled_;

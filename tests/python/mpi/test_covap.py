@@ -1,0 +1,435 @@
+"""covap: each gradient goes in one of several steps, and waits in the others. Compared with the same in float64."""
+
+import copy
+
+import casync.numpy as numpy_hvd
+import casync.torch as hvd
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+import casync
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.plan.plans import write_plans
+from casync.session import default
+from support.replicas import assert_same, assert_same_bits, assert_same_everywhere
+from support.training import batch_of, make_model, new_session, step
+
+NUMELS = (5000, 9000, 20_000, 4096, 12_000, 7000)
+SMALL = 4095  # below which a gradient goes in every step
+
+
+class Waiting:
+    """All ranks' residuals of one gradient, in float64."""
+
+    def __init__(self, shape, size, period, offset):
+        self.residuals = np.zeros((size, *shape))
+        self.period, self.offset, self.steps = period, offset, 0
+
+    def mean_of(self, contributions):
+        """What a step delivers, of what the ranks give to it."""
+        self.residuals += contributions
+        sends = self.steps % self.period == self.offset
+        self.steps += 1
+        if not sends:
+            return np.zeros_like(self.residuals[0])
+        mean = self.residuals.mean(0)
+        self.residuals[:] = 0
+        return mean
+
+
+def waiting_for(name, shape, size):
+    """The residuals of a gradient that has a plan, and has made no step yet here."""
+    if size == 1:
+        return Waiting(shape, size, 1, 0)
+    plan = hvd.plans()[f"allreduce.{name}"]
+    return Waiting(shape, size, plan.period, plan.offset)
+
+
+def of_all_ranks(rng, size, numel):
+    return rng.normal(size=(size, numel)).astype(np.float32)
+
+
+def left_of(name, numel):
+    """What all ranks together hold back of a gradient."""
+    kept, tensor = default.session().codec_states, f"allreduce.{name}"
+    own = np.zeros(numel)
+    if tensor in kept.residual_names():
+        own += kept.residual(tensor)
+    if tensor in kept.state_names():
+        for array in kept.state(tensor)["arrays"].values():
+            own += array["values"] if array["pending"] else 0
+    return hvd.allreduce(torch.from_numpy(own), op=hvd.Sum, name=f"left.{name}").numpy()
+
+
+@pytest.mark.parametrize("interval", [2, 3, 4])
+@pytest.mark.parametrize(("codec", "tolerance"), [("none", 1e-5), ("fp16", 2e-3), ("bf16", 2e-2)])
+def test_a_gradient_goes_in_one_step_of_several_with_all_that_waited(rng, rank, size, codec, tolerance, interval):
+    compression = f"covap({codec}, interval={interval})"
+    waiting = {}
+    for _ in range(2 * interval + 3):
+        for number, numel in enumerate((*NUMELS, SMALL)):
+            given = of_all_ranks(rng, size, numel)
+            result = hvd.allreduce(torch.from_numpy(given[rank].copy()), name=f"w{number}", compression=compression)
+            if number not in waiting:
+                waiting[number] = waiting_for(f"w{number}", (numel,), size)
+            one = waiting[number]
+            np.testing.assert_allclose(result.numpy(), one.mean_of(given), rtol=tolerance, atol=tolerance)
+            assert_same_everywhere(result)
+    if size == 1:
+        return
+    plans = [hvd.plans()[f"allreduce.w{number}"] for number in range(len(NUMELS) + 1)]
+    assert {plan.codec for plan in plans[:-1]} == {codec}
+    assert {plan.period for plan in plans[:-1]} == {interval}
+    assert {plan.offset for plan in plans[:-1]} == set(range(interval))
+    assert (plans[-1].period, plans[-1].codec) == (1, "none"), "it is small"
+    assert f"in one step of {interval}" in plans[0].reason
+    for number, numel in enumerate(NUMELS):
+        left = left_of(f"w{number}", numel)
+        np.testing.assert_allclose(left, waiting[number].residuals.sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("codec", ["none", "onebit", "topk(ratio=0.1)", "adacomp", "onebit(feedback_bits=8)"])
+def test_what_was_delivered_and_what_is_left_is_the_sum_of_all(rng, rank, size, codec):
+    compression = f"covap({codec}, interval=3)"
+    total, delivered = (np.zeros((len(NUMELS), max(NUMELS))) for _ in range(2))
+    for _ in range(10):
+        for number, numel in enumerate(NUMELS):
+            given = of_all_ranks(rng, size, numel)
+            total[number, :numel] += given.sum(0)
+            tensor = torch.from_numpy(given[rank].copy())
+            result = hvd.allreduce(tensor, op=hvd.Sum, name=f"w{number}", compression=compression)
+            delivered[number, :numel] += result.numpy()
+    for number, numel in enumerate(NUMELS):
+        rounding = 0.5 if "bits" in codec else 1e-3
+        found = delivered[number, :numel] + left_of(f"w{number}", numel)
+        np.testing.assert_allclose(found, total[number, :numel], rtol=1e-4, atol=rounding)
+
+
+@pytest.mark.parametrize("codec", ["onebit", "efsignsgd", "topk(ratio=0.1)"])
+def test_a_codec_gets_what_waited_as_one_gradient(rng, rank, several, size, codec):
+    interval = 3
+    always, covap = f"always({codec})", f"always(covap({codec}, interval={interval}))"
+    shape = (60, 80)
+    for number in range(4):
+        waits = torch.zeros(shape)
+        for step_number in range(4 * interval):
+            given = torch.from_numpy(rng.integers(-8, 9, (size, *shape)).astype(np.float32))[rank]
+            waits += given
+            result = hvd.allreduce(given, name=f"w{number}", compression=covap, topology="direct")
+            if step_number % interval != hvd.plans()[f"allreduce.w{number}"].offset:
+                assert not result.any()
+                continue
+            expected = hvd.allreduce(waits, name=f"p{number}", compression=always, topology="direct")
+            torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-3)
+            waits = torch.zeros(shape)
+
+
+def test_each_step_sends_about_its_part_of_the_bytes(rank, several, size):
+    """On the wire too. As many gradients as are a multiple of ranks and steps leave nothing over."""
+    interval, numel = 4, 30_000
+    count = interval * size
+
+    def sent(compression):
+        found = []
+        for _ in range(2 * interval):
+            before = hvd.counters()["sent_bytes"]
+            handles = [
+                hvd.allreduce_async(torch.ones(numel), name=f"{compression}.{number}", compression=compression)
+                for number in range(count)
+            ]
+            for handle in handles:
+                hvd.synchronize(handle)
+            hvd.barrier()
+            found.append(hvd.counters()["sent_bytes"] - before)
+        return found[interval:]
+
+    waits, plain = sent(f"covap(none, interval={interval})"), sent("none")
+    assert max(waits) < 1.05 * min(waits), waits
+    assert sum(waits) == pytest.approx(sum(plain) / interval, rel=0.05)
+    offsets = [hvd.plans()[f"allreduce.covap(none, interval={interval}).{number}"].offset for number in range(count)]
+    assert [offsets.count(offset) for offset in range(interval)] == [size] * interval
+
+
+def test_metrics_predict_nothing_for_a_step_that_waits(several):
+    for _ in range(7):
+        hvd.allreduce(torch.ones(50_000), name="w", compression="covap(none, interval=3)")
+    plan, metrics = hvd.plans()["allreduce.w"], hvd.metrics().gradients["allreduce.w"]
+    assert (plan.offset, metrics.operations) == (0, 7)
+    assert metrics.predicted_seconds == pytest.approx(3 * plan.predicted_s, rel=1e-3, abs=1e-8)
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def gradients_of(model, steps, rank):
+    """By name, of this rank's batch of a step, in float64."""
+    images, labels = batch_of(steps, rank)
+    model.zero_grad()
+    F.cross_entropy(model(images.double()), labels).backward()
+    return {name: parameter.grad.numpy().copy() for name, parameter in model.named_parameters()}
+
+
+def train_alone(model, steps, size, momentum, prefix=""):
+    """Train as all ranks together, by the plans that they have."""
+    model = copy.deepcopy(model).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=momentum)
+    waiting = {name: waiting_for(prefix + name, tuple(p.shape), size) for name, p in model.named_parameters()}
+    for number in steps:
+        of_ranks = [gradients_of(model, number, rank) for rank in range(size)]
+        for name, parameter in model.named_parameters():
+            mean = waiting[name].mean_of(np.stack([gradients[name] for gradients in of_ranks]))
+            parameter.grad = torch.from_numpy(mean)
+        optimizer.step()
+    return model.float()
+
+
+def wrap(model, compression, momentum=0.9, prefix="", **arguments):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=momentum)
+    names = [(prefix + name, parameter) for name, parameter in model.named_parameters()]
+    return hvd.DistributedOptimizer(optimizer, names, compression=compression, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("compression", "tolerance"),
+    [("covap(none, interval=2)", 1e-4), ("covap(none, interval=4)", 1e-4), ("covap(fp16, interval=3)", 2e-3)],
+)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_an_optimizer_trains_as_all_ranks_in_one_process(rank, size, compression, tolerance, momentum):
+    first = make_model()
+    model = copy.deepcopy(first)
+    optimizer = wrap(model, compression, momentum)
+    for number in range(11):
+        step(model, optimizer, batch_of(number, rank))
+    assert_same(model, train_alone(first, range(11), size, momentum), rtol=tolerance, atol=tolerance)
+
+
+def test_two_optimizers_wait_apart(rank, size):
+    first, second = make_model(0), make_model(1)
+    models = copy.deepcopy(first), copy.deepcopy(second)
+    one = wrap(models[0], "covap(none, interval=2)", prefix="a.")
+    other = wrap(models[1], "covap(fp16, interval=3)", prefix="b.")
+    for number in range(9):
+        step(models[0], one, batch_of(number, rank))
+        if number % 2:
+            step(models[1], other, batch_of(number, rank))
+    assert_same(models[0], train_alone(first, range(9), size, 0.9, "a."), rtol=1e-4, atol=1e-4)
+    assert_same(models[1], train_alone(second, range(1, 9, 2), size, 0.9, "b."), rtol=2e-3, atol=2e-3)
+
+
+def test_the_hook_of_ddp_does_the_same(gloo, rank, size):
+    first = make_model()
+    model = copy.deepcopy(first)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.02)
+    state = hvd.ddp_state(compression="covap(none, interval=3)", named_parameters=model.named_parameters())
+    ddp.register_comm_hook(state, hvd.ddp_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    for number in range(10):
+        step(ddp, optimizer, batch_of(number, rank))
+    assert {plan.period for plan in hvd.plans().values() if plan.tensor.startswith("float32 (300, 20)")} == {3}
+    assert_same(model, train_alone(first, range(10), size, 0.9), rtol=1e-4, atol=1e-4)
+
+
+def test_rules_give_some_parameters_an_interval_and_others_none(rank, size):
+    first = make_model()
+    model = copy.deepcopy(first)
+    rules = {"*.bias": "none", "4.weight": "covap(none, interval=2)", "0.*": "covap(none, interval=3)", "*": "none"}
+    optimizer = wrap(model, rules)
+    for number in range(8):
+        step(model, optimizer, batch_of(number, rank))
+    if size > 1:
+        periods = {name.removeprefix("allreduce."): plan.period for name, plan in hvd.plans().items()}
+        assert periods["4.weight"] == 2, "named in full, so whatever its size"
+        assert periods["0.weight"] == 3
+        assert {periods[name] for name in ("2.weight", "0.bias", "2.bias", "4.bias")} == {1}
+    assert_same(model, train_alone(first, range(8), size, 0.9), rtol=1e-4, atol=1e-4)
+
+
+def test_a_rule_by_shape_leaves_vectors_alone(several):
+    rules = {"* where ndim == 1": "none", "*": "covap(none, interval=2)"}
+    model = nn.Sequential(nn.Linear(3, 5000))
+    optimizer = wrap(model, rules)
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    periods = {name: plan.period for name, plan in hvd.plans().items()}
+    assert periods == {"allreduce.0.weight": 2, "allreduce.0.bias": 1}
+
+
+def test_numpy_arrays_wait_too(rng, rank, size):
+    waiting = None
+    for _ in range(5):
+        given = of_all_ranks(rng, size, 6000)
+        result = numpy_hvd.allreduce(given[rank].copy(), name="w", compression="covap(none, interval=2)")
+        waiting = waiting or waiting_for("w", (6000,), size)
+        np.testing.assert_allclose(result, waiting.mean_of(given), rtol=1e-5, atol=1e-5)
+
+
+# --- going on, and going on otherwise ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["none", "fp16", "onebit"])
+def test_resumed_within_an_interval_is_uninterrupted(rank, codec):
+    """In deterministic sessions: else offsets follow the order in which gradients come."""
+    compression = f"always(covap({codec}, interval=4))"
+    new_session(deterministic=True)
+    model = make_model()
+    optimizer = wrap(model, compression)
+    for number in range(6):
+        step(model, optimizer, batch_of(number, rank))
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    for number in range(6, 13):
+        step(model, optimizer, batch_of(number, rank))
+    new_session(deterministic=True)
+    resumed = make_model(1)
+    resumed.load_state_dict(saved[0])
+    optimizer = wrap(resumed, compression)
+    optimizer.load_state_dict(saved[1])
+    for number in range(6, 13):
+        step(resumed, optimizer, batch_of(number, rank))
+    assert_same_bits(resumed, model)
+
+
+def test_a_saved_job_goes_on_with_its_offsets(tmp_path, rank, size):
+    folder = hvd.broadcast_object(str(tmp_path / "state"), 0)
+    names = [f"w{number}" for number in range(8)]
+
+    def go(order, steps):
+        results = {}
+        for number in steps:
+            for name in order:
+                values = torch.full((5000,), float(number + rank + len(name)))
+                results[name, number] = hvd.allreduce(values, name=name, compression="covap(none, interval=4)")
+        return results
+
+    go(names, range(5))
+    casync.save_state(folder)
+    plans, expected = hvd.plans(), go(names, range(5, 11))
+    new_session()
+    casync.load_state(folder)
+    found = go(names[::-1], range(5, 11))
+    assert hvd.plans() == plans
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    if size > 1:
+        new_session()
+        casync.load_state(folder)
+        hvd.allreduce(torch.ones(5000), name="w0", compression="none")
+        assert hvd.plans()["allreduce.w0"].period == 1, "the program says that it goes in every step"
+
+
+def test_deterministic_offsets_follow_from_names(several):
+    def offsets(order):
+        new_session(deterministic=True)
+        for number in order:
+            hvd.allreduce(torch.ones(5000), name=f"layers.{number}", compression="covap(none, interval=3)")
+        return {name: plan.offset for name, plan in hvd.plans().items()}
+
+    found = offsets(range(12))
+    assert found == offsets(reversed(range(12)))
+    assert set(found.values()) == {0, 1, 2}
+
+
+def test_a_plan_file_gives_the_offsets(tmp_path, rank, several):
+    names = [f"w{number}" for number in range(5)]
+    for name in names:
+        hvd.allreduce(torch.ones(5000), name=name, compression="covap(fp16, interval=3)")
+    plans, path = hvd.plans(), hvd.broadcast_object(str(tmp_path / "plan.json"), 0)
+    if rank == 0:
+        write_plans(path, plans)
+    hvd.barrier()
+    new_session(plan_file=path)
+    for name in reversed(names):
+        hvd.allreduce(torch.ones(5000), name=name, compression="covap(fp16, interval=3)")
+    assert hvd.plans() == plans
+
+
+@pytest.mark.parametrize("codec", ["none", "onebit"])
+def test_ranks_that_have_joined_hold_nothing_back(rank, several, size, codec):
+    compression = f"always(covap({codec}, interval=2))"
+    for number in range(1 if rank == 0 else 5):
+        result = hvd.allreduce(torch.ones(5000), name="w", op=hvd.Sum, compression=compression, topology="ps")
+        expected = {0: size, 1: 0, 3: 0}.get(number, 2 * (size - 1))  # two steps of all but rank 0
+        assert torch.equal(result, torch.full((5000,), float(expected)))
+    hvd.join()
+
+
+def test_a_gradient_that_changes_to_every_step_brings_what_waited(rank, size, several):
+    total, delivered = 0.0, 0.0
+    for number in range(9):
+        compression = "covap(none, interval=4)" if number < 6 else "none"
+        result = hvd.allreduce(torch.full((5000,), number + rank + 1.0), name="w", op=hvd.Sum, compression=compression)
+        total += sum(number + other + 1.0 for other in range(size))
+        delivered += float(result[0])
+        assert bool((result == result[0]).all())
+    assert delivered == total
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("compression", "why"),
+    [
+        ("covap", "it needs a codec and an interval; write covap"),
+        ("covap(fp16)", "it needs both a codec and an interval"),
+        ("covap(fp16, interval=0)", "interval=0 is not a whole number from 1 to 8"),
+        ("covap(fp16, interval=9)", "interval=9 is not a whole number from 1 to 8"),
+        ("covap(fp16, interval=auto)", "interval=auto is not a whole number"),
+        ("covap(fp16, interval=4, init=0.5)", "covap does not know 'init=0.5'"),
+        ("covap(twobit, interval=4)", "twobit"),
+        ("covap(auto, interval=4)", "auto compares ways by the time of single steps"),
+        ("covap(always(fp16), interval=4)", r"write always\(covap"),
+        ("covap(dgc, interval=4)", "dgc takes over the optimizer's momentum"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_at_every_door(compression, why):
+    with pytest.raises(InvalidArgumentError, match=why):
+        hvd.allreduce(torch.ones(5000), name="w", compression=compression)
+    with pytest.raises(InvalidArgumentError, match=why):
+        wrap(make_model(), {"0.*": compression, "*": "none"})
+    with pytest.raises(InvalidArgumentError, match=why):
+        hvd.ddp_state(compression=compression)
+    with pytest.raises(InvalidArgumentError, match=why):
+        numpy_hvd.allreduce(np.ones(5000, np.float32), name="w", compression=compression)
+    hvd.allreduce(torch.ones(5000), name="w", compression="covap(fp16, interval=4)")  # the session stays usable
+
+
+def test_what_cannot_wait_is_refused_by_name():
+    covap = "covap(none, interval=4)"
+    with pytest.raises(InvalidArgumentError, match=r"tensor allreduce\.i .*one step of 4.* Sum of int64 has no resid"):
+        hvd.allreduce(torch.ones(5000, dtype=torch.int64), name="i", op=hvd.Sum, compression=covap)
+    with pytest.raises(InvalidArgumentError, match="a Max of float32 has no residual"):
+        hvd.allreduce(torch.ones(5000), name="m", op=hvd.Max, compression=covap)
+    with pytest.raises(InvalidArgumentError, match="an Adasum of float32 has no residual"):
+        hvd.allreduce(torch.ones(5000), name="a", op=hvd.Adasum, compression=covap)
+    with pytest.raises(InvalidArgumentError, match="a reducescatter would keep a residual of the whole input"):
+        hvd.reducescatter(torch.ones(5000), name="r", compression=covap)
+
+
+def test_a_tensor_without_a_name_is_refused():
+    covap = "covap(none, interval=4)"
+    for unnamed in (
+        lambda: hvd.allreduce(torch.ones(5000), compression=covap),
+        lambda: hvd.allreduce_(torch.ones(5000), compression={"*": covap}),
+        lambda: hvd.grouped_allreduce([torch.ones(5000)], compression=covap),
+    ):
+        with pytest.raises(InvalidArgumentError, match="this one has none: give it as name="):
+            unnamed()
+    assert torch.equal(hvd.allreduce(torch.ones(5000), compression="covap(none, interval=1)"), torch.ones(5000))
+
+
+def test_what_needs_the_gradient_of_every_step_is_refused():
+    model = make_model()
+    with pytest.raises(NotAvailableError, match="monitor=: covap does not send the mean gradient of each step"):
+        wrap(model, "covap(fp16, interval=2)", monitor=hvd.CompressionMonitor())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for kind in (hvd.LocalSGD, hvd.DiLoCo):
+        with pytest.raises(NotAvailableError, match="covap has gradients of single steps wait"):
+            kind(model, optimizer, sync_every=4, compression="covap(fp16, interval=2)")
+
+
+def test_ranks_with_other_intervals_hear_of_it(rank, several):
+    with pytest.raises(hvd.MismatchError, match="compression"):
+        hvd.allreduce(torch.ones(5000), name="w", compression=f"covap(fp16, interval={2 + (rank == 0)})")
