@@ -34,7 +34,8 @@ class Cast(Codec):
 
 class Compression:
     """The values for `compression=`. Spec strings ("onebit", "terngrad(bits=4)") may stand there too, and a table of
-    patterns for names with a codec each, `{"*.bias": "none", "*": "onebit"}`.
+    patterns for names with a codec each, `{"*.bias": "none", "*": "onebit"}`. `"covap(fp16, interval=4)"` synchronises
+    a gradient in one of four steps, with that codec.
 
     Gradients of fewer than `Config.min_numel` elements go uncompressed; `"always(onebit)"` and a rule that is a name in
     full override that. Integer tensors, Min, Max and Product go with `none` alone (`fp16` and `bf16` let integers

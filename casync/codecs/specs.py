@@ -51,7 +51,7 @@ CompressionLike: TypeAlias = str | Codec | CodecsByName | None
 
 
 def codec_text(compression: Any) -> str:
-    """The spec of what a user gives as a codec: a string or a `Codec`.
+    """The text of what a user gives as a codec: a string, perhaps with `auto(...)` or `covap(...)`, or a `Codec`.
 
     A path to a CompLL file (`"my.cll"`, `"my.cll(bits=4)"`, `"auto(my.cll, fp16)"`) is compiled and loaded at its
     first use.
