@@ -208,7 +208,9 @@ TEST_F(MeasuredPlanningTest, ADeterministicPlanHangsOnItsGradientAlone) {
       offsets.insert(plan.offset);
     }
     EXPECT_EQ(offsets.size(), interval_of(codec)) << codec;
-    if (codec != std::string_view("none")) EXPECT_GE(first_owners.size(), 3U) << codec;
+    if (codec != std::string_view("none")) {
+      EXPECT_GE(first_owners.size(), 3U) << codec;
+    }
   }
 }
 
