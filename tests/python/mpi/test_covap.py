@@ -23,11 +23,11 @@ SMALL = 4095  # below which a gradient goes in every step
 
 
 class Waiting:
-    """All ranks' residuals of one gradient, in float64."""
+    """All ranks' residuals of one gradient, in float64. `codec` gives what is decoded of what is sent."""
 
-    def __init__(self, shape, size, period, offset):
+    def __init__(self, shape, size, period, offset, codec):
         self.residuals = np.zeros((size, *shape))
-        self.period, self.offset, self.steps = period, offset, 0
+        self.period, self.offset, self.steps, self.codec = period, offset, 0, codec
 
     def mean_of(self, contributions):
         """What a step delivers, of what the ranks give to it."""
@@ -36,17 +36,25 @@ class Waiting:
         self.steps += 1
         if not sends:
             return np.zeros_like(self.residuals[0])
-        mean = self.residuals.mean(0)
-        self.residuals[:] = 0
-        return mean
+        sent = np.stack([self.codec(one) for one in self.residuals])
+        self.residuals -= sent
+        return sent.mean(0)
 
 
-def waiting_for(name, shape, size):
+def waiting_for(name, shape, size, codec=lambda values: values):
     """The residuals of a gradient that has a plan, and has made no step yet here."""
     if size == 1:
-        return Waiting(shape, size, 1, 0)
+        return Waiting(shape, size, 1, 0, lambda values: values)
     plan = hvd.plans()[f"allreduce.{name}"]
-    return Waiting(shape, size, plan.period, plan.offset)
+    return Waiting(shape, size, plan.period, plan.offset, codec)
+
+
+def onebit_of_rows(values):
+    """What `onebit` makes of a matrix whose rows are its groups: the means of those that are negative, and not."""
+    up = values >= 0
+    highs = np.array([row[is_up].mean() if is_up.any() else 0 for row, is_up in zip(values, up, strict=True)])
+    lows = np.array([row[~is_up].mean() if (~is_up).any() else 0 for row, is_up in zip(values, up, strict=True)])
+    return np.where(up, highs[:, None], lows[:, None])
 
 
 def of_all_ranks(rng, size, numel):
@@ -90,6 +98,20 @@ def test_a_gradient_goes_in_one_step_of_several_with_all_that_waited(rng, rank, 
     for number, numel in enumerate(NUMELS):
         left = left_of(f"w{number}", numel)
         np.testing.assert_allclose(left, waiting[number].residuals.sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3, 8])
+def test_onebit_keeps_its_error_with_what_waits(rng, rank, size, interval):
+    shape, waiting = (10, 1000), {}
+    for _ in range(2 * interval + 2):
+        for number in range(3):
+            given = rng.normal(size=(size, *shape)).astype(np.float32)
+            tensor = torch.from_numpy(given[rank].copy())
+            compression = f"covap(onebit, interval={interval})"
+            result = hvd.allreduce(tensor, name=f"w{number}", compression=compression, topology="direct")
+            if number not in waiting:
+                waiting[number] = waiting_for(f"w{number}", shape, size, onebit_of_rows)
+            np.testing.assert_allclose(result.numpy(), waiting[number].mean_of(given), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("codec", ["none", "onebit", "topk(ratio=0.1)", "adacomp", "onebit(feedback_bits=8)"])
