@@ -228,6 +228,22 @@ def test_an_optimizer_trains_as_all_ranks_in_one_process(rank, size, compression
     assert_same(model, train_alone(first, range(11), size, momentum), rtol=tolerance, atol=tolerance)
 
 
+def test_it_is_stable_while_interval_times_rate_times_curvature_is_below_two(several):
+    """Of a quadratic with curvature 1: all that waited was computed at one place, and is one step from there."""
+    rate = 0.4
+
+    def after_ten_arrivals(interval):
+        x = torch.ones(5000)
+        for _ in range(10 * interval):
+            x -= rate * hvd.allreduce(
+                x.clone(), name=f"every{interval}", compression=f"covap(none, interval={interval})"
+            )
+        return float(x.abs().max())
+
+    assert after_ten_arrivals(4) < 0.01
+    assert after_ten_arrivals(6) > 10
+
+
 def test_two_optimizers_wait_apart(rank, size):
     first, second = make_model(0), make_model(1)
     models = copy.deepcopy(first), copy.deepcopy(second)

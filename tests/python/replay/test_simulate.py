@@ -40,6 +40,14 @@ def test_codecs_that_begin_late_have_begun():
     assert late["sent_bytes"] == pytest.approx(at_once["sent_bytes"], rel=0.01)
 
 
+@pytest.mark.parametrize("interval", [2, 4, 8])
+def test_covap_takes_its_part_of_the_bytes_and_of_the_time(interval):
+    plain, covap = predict(), predict(compression=f"covap(none, interval={interval})")
+    assert covap["sent_bytes"] == pytest.approx(plain["sent_bytes"] / interval, rel=0.01)
+    assert 0.95 * plain["step_s"] < interval * covap["step_s"] < 1.25 * plain["step_s"], "less is under way at a time"
+    assert predict(compression="covap(onebit, interval=1)") == predict(compression="onebit")
+
+
 def test_what_is_sent_during_backward_is_hidden():
     step = predict(backward_s=0.5)["step_s"]
     assert step < predict()["step_s"] + 0.5 * 0.6
