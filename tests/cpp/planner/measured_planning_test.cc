@@ -214,54 +214,6 @@ TEST_F(MeasuredPlanningTest, ADeterministicPlanHangsOnItsGradientAlone) {
   }
 }
 
-TEST_F(MeasuredPlanningTest, WhatGoesInOneStepOfSeveralIsDealtByItsBytes) {
-  MeasuredPlanning planning = make();
-  const auto planned = [&](const std::string& name, std::int64_t numel, const char* compression) {
-    return planning.plan(name, gradient_of(numel, compression), 0);
-  };
-  const GradientPlan large = planned("large", 1 << 20, "covap(none, interval=2)");
-  EXPECT_EQ(large.period, 2U);
-  EXPECT_EQ(large.offset, 0U);
-  for (const char* name : {"a", "b", "c"}) {
-    const GradientPlan plan = planned(name, 1 << 18, "covap(none, interval=2)");
-    EXPECT_EQ(plan.offset, 1U) << name;
-  }
-  EXPECT_EQ(planned("d", 1 << 18, "covap(fp16, interval=2)").offset, 1U) << "half as many bytes";
-  EXPECT_EQ(planned("e", 1 << 18, "covap(none, interval=2)").offset, 1U);
-  EXPECT_EQ(planned("f", 1 << 18, "covap(none, interval=2)").offset, 0U);
-  EXPECT_EQ(planned("a", 1 << 18, "covap(none, interval=2)").offset, 1U) << "as before";
-}
-
-/// Who owns what goes in every step follows from that alone.
-TEST_F(MeasuredPlanningTest, WhatWaitsChangesNoOwnerOfWhatDoesNot) {
-  MeasuredPlanning::Options options;
-  options.host_of = separate_hosts(4);
-  const auto owners = [&](bool some_wait) {
-    MeasuredPlanning planning(options, [](const LogRecord&) {});
-    std::vector<std::uint32_t> found;
-    for (int i = 0; i < 12; ++i) {
-      if (some_wait) planning.plan("w" + std::to_string(i), gradient_of(9'000, "covap(none, interval=4)", "ps"), 0);
-      found.push_back(planning.plan("a" + std::to_string(i), gradient_of(5'000, "none", "ps"), 0).first_owner);
-    }
-    return found;
-  };
-  EXPECT_EQ(owners(true), owners(false));
-}
-
-TEST_F(MeasuredPlanningTest, AFixedPlanOfOneStepOfSeveralHoldsForThatInterval) {
-  GradientPlan saved;
-  saved.codec = "fp16";
-  saved.topology = "ps";
-  saved.period = 4;
-  saved.offset = 3;
-  MeasuredPlanning planning = make({{"a", saved}});
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "covap(fp16, interval=4)"), 0), saved);
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "auto"), 0), saved);
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "covap(fp16, interval=3)"), 0).period, 3U);
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "covap(bf16, interval=4)"), 0).codec, "bf16");
-  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "fp16"), 0).period, 1U) << "every step is asked for";
-}
-
 TEST_F(MeasuredPlanningTest, AlwaysOpensSmallGradientsToo) {
   MeasuredPlanning planning = make();
   const Signature open = gradient_of(100, "always(auto(onebit))");

@@ -63,62 +63,6 @@ TEST_F(PlanTest, AlwaysMeansSmallGradientsToo) {
   EXPECT_TRUE(says(refusal(integers), "cannot be compressed with onebit"));
 }
 
-TEST_F(PlanTest, CovapIsTheCodecInOneStepOfSeveral) {
-  for (const char* codec : {"none", "fp16", "onebit", "terngrad(bits=4)"}) {
-    GradientPlan plain = plan(gradient_of(kLarge, codec)).plan;
-    GradientPlan covap = plan(gradient_of(kLarge, detail::concat("covap(", codec, ", interval=4)"))).plan;
-    EXPECT_EQ(covap.period, 4U);
-    EXPECT_TRUE(says(covap.reason, "in one step of 4")) << covap.reason;
-    covap.period = 1;
-    covap.reason = plain.reason;
-    EXPECT_EQ(covap, plain) << codec;
-    EXPECT_EQ(plan(gradient_of(kLarge, detail::concat("covap(", codec, ", interval=1)"))).plan, plain);
-  }
-}
-
-TEST_F(PlanTest, SmallGradientsGoInEveryStepUnlessAlways) {
-  for (const char* codec : {"none", "onebit"}) {
-    const std::string covap = detail::concat("covap(", codec, ", interval=4)");
-    const GradientPlan small = plan(gradient_of(4095, covap)).plan;
-    EXPECT_EQ(small.period, 1U);
-    EXPECT_EQ(small.codec, "none");
-    EXPECT_TRUE(says(small.reason, "under 4096 elements")) << small.reason;
-    EXPECT_EQ(plan(gradient_of(4096, covap)).plan.period, 4U);
-    EXPECT_EQ(plan(gradient_of(100, detail::concat("always(", covap, ")"))).plan.period, 4U);
-  }
-  host_of = separate_hosts(1);
-  EXPECT_EQ(plan(gradient_of(kLarge, "covap(fp16, interval=4)")).plan.period, 1U) << "nothing is sent";
-}
-
-TEST_F(PlanTest, WaitingBeginsWithTheCodecAndIsForWhatItDoesNotApplyToToo) {
-  Signature matrix = gradient_of(1 << 20, "covap(test_lowrank(start=1000), interval=4)");
-  matrix.shape = {1024, 1024};
-  EXPECT_EQ(plan(matrix, 0).plan.period, 1U);
-  EXPECT_EQ(plan(matrix, 0).plan.until, 1000U);
-  EXPECT_EQ(plan(matrix, 1000).plan.period, 4U);
-  const GradientPlan vector = plan(gradient_of(1 << 20, "covap(test_lowrank(start=1000), interval=4)")).plan;
-  EXPECT_EQ(vector.codec, "none");
-  EXPECT_EQ(vector.period, 4U);
-}
-
-TEST_F(PlanTest, WhatCannotWaitIsRefusedByName) {
-  for (const char* codec : {"none", "fp16"}) {
-    Signature signature = gradient_of(kLarge, detail::concat("covap(", codec, ", interval=4)"));
-    signature.dtype = DType::int32;
-    std::string text = refusal(signature);
-    for (const char* part : {"conv1.weight", "one step of 4", "Average of int32 has no residual", "without covap"})
-      EXPECT_TRUE(says(text, part)) << text;
-    signature.dtype = DType::float32;
-    signature.op = ReduceOp::max;
-    EXPECT_TRUE(says(refusal(signature), "Max of float32 has no residual")) << refusal(signature);
-    signature.op = ReduceOp::average;
-    signature.kind = OpKind::reducescatter;
-    EXPECT_TRUE(says(refusal(signature), "a reducescatter would keep")) << refusal(signature);
-    signature.compression = detail::concat("covap(", codec, ", interval=1)");
-    EXPECT_EQ(refusal(signature), "");
-  }
-}
-
 TEST_F(PlanTest, ACodecThatDoesNotApplyGivesWay) {
   Signature matrix = gradient_of(1 << 20, "test_lowrank(start=1000)");
   matrix.shape = {1024, 1024};

@@ -1,0 +1,127 @@
+// covap: which gradients go in one step of several, by which plans. What is dealt to which step: offsets_test.cc.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planner/plan_fixture.hpp"
+#include "planner/tune/measured_planning.hpp"
+
+namespace casync {
+namespace {
+
+constexpr std::int64_t kLarge = 16 << 20;  // elements
+
+bool says(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+MeasuredPlanning make(std::uint32_t members, std::map<std::string, GradientPlan, std::less<>> fixed = {}) {
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(members);
+  options.fixed = std::move(fixed);
+  return MeasuredPlanning(options, [](const LogRecord&) {});
+}
+
+TEST_F(PlanTest, CovapIsTheCodecInOneStepOfSeveral) {
+  for (const char* codec : {"none", "fp16", "onebit", "terngrad(bits=4)"}) {
+    GradientPlan plain = plan(gradient_of(kLarge, codec)).plan;
+    GradientPlan covap = plan(gradient_of(kLarge, detail::concat("covap(", codec, ", interval=4)"))).plan;
+    EXPECT_EQ(covap.period, 4U);
+    EXPECT_TRUE(says(covap.reason, "in one step of 4")) << covap.reason;
+    covap.period = 1;
+    covap.reason = plain.reason;
+    EXPECT_EQ(covap, plain) << codec;
+    EXPECT_EQ(plan(gradient_of(kLarge, detail::concat("covap(", codec, ", interval=1)"))).plan, plain);
+  }
+}
+
+TEST_F(PlanTest, SmallGradientsGoInEveryStepUnlessAlways) {
+  for (const char* codec : {"none", "onebit"}) {
+    const std::string covap = detail::concat("covap(", codec, ", interval=4)");
+    const GradientPlan small = plan(gradient_of(4095, covap)).plan;
+    EXPECT_EQ(small.period, 1U);
+    EXPECT_EQ(small.codec, "none");
+    EXPECT_TRUE(says(small.reason, "under 4096 elements")) << small.reason;
+    EXPECT_EQ(plan(gradient_of(4096, covap)).plan.period, 4U);
+    EXPECT_EQ(plan(gradient_of(100, detail::concat("always(", covap, ")"))).plan.period, 4U);
+  }
+  host_of = separate_hosts(1);
+  EXPECT_EQ(plan(gradient_of(kLarge, "covap(fp16, interval=4)")).plan.period, 1U) << "nothing is sent";
+}
+
+TEST_F(PlanTest, WaitingBeginsWithTheCodecAndIsForWhatItDoesNotApplyToToo) {
+  Signature matrix = gradient_of(1 << 20, "covap(test_lowrank(start=1000), interval=4)");
+  matrix.shape = {1024, 1024};
+  EXPECT_EQ(plan(matrix, 0).plan.period, 1U);
+  EXPECT_EQ(plan(matrix, 0).plan.until, 1000U);
+  EXPECT_EQ(plan(matrix, 1000).plan.period, 4U);
+  const GradientPlan vector = plan(gradient_of(1 << 20, "covap(test_lowrank(start=1000), interval=4)")).plan;
+  EXPECT_EQ(vector.codec, "none");
+  EXPECT_EQ(vector.period, 4U);
+}
+
+TEST_F(PlanTest, WhatCannotWaitIsRefusedByName) {
+  for (const char* codec : {"none", "fp16"}) {
+    Signature signature = gradient_of(kLarge, detail::concat("covap(", codec, ", interval=4)"));
+    signature.dtype = DType::int32;
+    std::string text = refusal(signature);
+    for (const char* part : {"conv1.weight", "one step of 4", "Average of int32 has no residual", "without covap"})
+      EXPECT_TRUE(says(text, part)) << text;
+    signature.dtype = DType::float32;
+    signature.op = ReduceOp::max;
+    EXPECT_TRUE(says(refusal(signature), "Max of float32 has no residual")) << refusal(signature);
+    signature.op = ReduceOp::average;
+    signature.kind = OpKind::reducescatter;
+    EXPECT_TRUE(says(refusal(signature), "a reducescatter would keep")) << refusal(signature);
+    signature.compression = detail::concat("covap(", codec, ", interval=1)");
+    EXPECT_EQ(refusal(signature), "");
+  }
+}
+
+TEST(CovapPlanning, WhatGoesInOneStepOfSeveralIsDealtByItsBytes) {
+  MeasuredPlanning planning = make(2);
+  const auto planned = [&](const std::string& name, std::int64_t numel, const char* compression) {
+    return planning.plan(name, gradient_of(numel, compression), 0);
+  };
+  const GradientPlan large = planned("large", 1 << 20, "covap(none, interval=2)");
+  EXPECT_EQ(large.period, 2U);
+  EXPECT_EQ(large.offset, 0U);
+  for (const char* name : {"a", "b", "c"}) {
+    const GradientPlan plan = planned(name, 1 << 18, "covap(none, interval=2)");
+    EXPECT_EQ(plan.offset, 1U) << name;
+  }
+  EXPECT_EQ(planned("d", 1 << 18, "covap(fp16, interval=2)").offset, 1U) << "half as many bytes";
+  EXPECT_EQ(planned("e", 1 << 18, "covap(none, interval=2)").offset, 1U);
+  EXPECT_EQ(planned("f", 1 << 18, "covap(none, interval=2)").offset, 0U);
+  EXPECT_EQ(planned("a", 1 << 18, "covap(none, interval=2)").offset, 1U) << "as before";
+}
+
+/// Who owns what goes in every step follows from that alone.
+TEST(CovapPlanning, WhatWaitsChangesNoOwnerOfWhatDoesNot) {
+  const auto owners = [](bool some_wait) {
+    MeasuredPlanning planning = make(4);
+    std::vector<std::uint32_t> found;
+    for (int i = 0; i < 12; ++i) {
+      if (some_wait) planning.plan("w" + std::to_string(i), gradient_of(9'000, "covap(none, interval=4)", "ps"), 0);
+      found.push_back(planning.plan("a" + std::to_string(i), gradient_of(5'000, "none", "ps"), 0).first_owner);
+    }
+    return found;
+  };
+  EXPECT_EQ(owners(true), owners(false));
+}
+
+TEST(CovapPlanning, AFixedPlanOfOneStepOfSeveralHoldsForThatInterval) {
+  GradientPlan saved;
+  saved.codec = "fp16";
+  saved.topology = "ps";
+  saved.period = 4;
+  saved.offset = 3;
+  MeasuredPlanning planning = make(2, {{"a", saved}});
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "covap(fp16, interval=4)"), 0), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "auto"), 0), saved);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "covap(fp16, interval=3)"), 0).period, 3U);
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "covap(bf16, interval=4)"), 0).codec, "bf16");
+  EXPECT_EQ(planning.plan("a", gradient_of(1 << 20, "fp16"), 0).period, 1U) << "every step is asked for";
+}
+
+}  // namespace
+}  // namespace casync
