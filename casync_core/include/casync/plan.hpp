@@ -67,7 +67,7 @@ struct Signature {
   float prescale = 1.0F;    ///< what the adaptor multiplies every contribution by: ranks must agree on it
   float postscale = 1.0F;   ///< and on what it multiplies the result by
   std::string dims;         ///< the user's shape: "(64, 3, 7)", an allgather's "(*, 3, 7)"; alike on all ranks
-  std::string compression;  ///< a codec spec, or "auto(spec, ...)", or one of them in "always(...)"
+  std::string compression;  ///< a codec spec, "auto(spec, ...)", "covap(spec, interval=4)", or one in "always(...)"
   std::string topology;     ///< "auto" or a topology's name
   MemoryKind memory = MemoryKind::host;  ///< of the tensor, on every rank
   std::int32_t priority = 0;             ///< tensors of a higher one go first

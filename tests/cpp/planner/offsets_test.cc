@@ -81,6 +81,19 @@ TEST(OffsetDealer, AGradientKeepsItsOffsetUntilItIsForgotten) {
   dealer.forget("nobody");
 }
 
+TEST(OffsetDealer, AGradientKeepsItsOffsetThoughItWouldNowHaveAnother) {
+  OffsetDealer dealer(separate_hosts(2));
+  GradientPlan first = plan_of(2, 10);
+  dealer.deal("a", first);
+  GradientPlan plan = plan_of(2, 20);
+  dealer.deal("b", plan);
+  plan = plan_of(2, 30);
+  dealer.deal("c", plan);
+  EXPECT_EQ(plan.offset, 0U) << "with a";
+  dealer.deal("a", first);
+  EXPECT_EQ(first.offset, 0U) << "with 30 bytes, where the other has 20";
+}
+
 TEST(OffsetDealer, NoStepSendsMoreThanTheMeanAndOneGradient) {
   std::mt19937 random(5);
   for (std::uint32_t period = 2; period <= 8; ++period) {

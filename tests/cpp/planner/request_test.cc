@@ -98,8 +98,10 @@ TEST(ParseCovap, WhatCannotBeIsRefusedWithTheReason) {
       {"covap(auto, interval=4)", "name a codec"},
       {"covap(auto(onebit, fp16), interval=4)", "name a codec"},
       {"covap(always(fp16), interval=4)", "write always(covap(...))"},
+      {"covap(dgc(ratio=0.01), interval=2)", "dgc(ratio=0.01) takes over the optimizer's momentum"},
   };
   for (const auto& [text, why] : refused) EXPECT_NE(refusal(text).find(why), std::string::npos) << refusal(text);
+  EXPECT_TRUE(takes_momentum("covap(dgc, interval=1)")) << "which is dgc";
 }
 
 TEST(ParseCovap, NeitherIntegersNorMaximaNorSharesWait) {
