@@ -28,6 +28,8 @@ CODECS = [
     "tbq",
     "int4",
     "onebit(start_step=1)",
+    "covap(none, interval=3)",
+    "covap(onebit, interval=3)",
 ]
 
 
