@@ -109,6 +109,33 @@ TEST(CovapPlanning, WhatWaitsChangesNoOwnerOfWhatDoesNot) {
   EXPECT_EQ(owners(true), owners(false));
 }
 
+TEST(CovapPlanning, PlansFromMeasuredCostsKeepTheOffsets) {
+  MeasuredPlanning::Options options;
+  options.host_of = separate_hosts(2);
+  options.re_plan = true;
+  MeasuredPlanning planning(options, [](const LogRecord&) {});
+  const std::vector<std::int64_t> numels{10'000, 20'000, 30'000};  // the first would now go with the second
+  const auto gradient = [&](std::size_t i) { return gradient_of(numels[i], "covap(none, interval=2)"); };
+  std::vector<GradientPlan> plans;
+  for (std::size_t i = 0; i < numels.size(); ++i) plans.push_back(planning.plan(std::to_string(i), gradient(i), 0));
+  MeasuredCosts costs;
+  costs.inter.seconds_per_byte = 1e-9;
+  std::vector<std::byte> bytes;
+  put(bytes, costs);
+  for (const std::uint32_t rank : {0U, 1U}) planning.costs_of(rank, bytes);
+  const auto work = planning.work();
+  ASSERT_NE(work, nullptr);
+  work->run();
+  ASSERT_TRUE(planning.worked(*work));
+  for (std::size_t i = 0; i < numels.size(); ++i) {
+    const auto again = planning.re_plan(std::to_string(i), gradient(i), plans[i], 5);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->epoch, 1U);
+    EXPECT_EQ(again->period, 2U);
+    EXPECT_EQ(again->offset, plans[i].offset) << i;
+  }
+}
+
 TEST(CovapPlanning, AFixedPlanOfOneStepOfSeveralHoldsForThatInterval) {
   GradientPlan saved;
   saved.codec = "fp16";

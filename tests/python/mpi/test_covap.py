@@ -243,6 +243,18 @@ def test_it_is_stable_while_interval_times_rate_times_curvature_is_below_two(sev
     assert after_ten_arrivals(6) > 10
 
 
+def test_the_setting_does_the_same(rank, size):
+    new_session(compression="covap(none, interval=2)")
+    first = make_model()
+    model = copy.deepcopy(first)
+    optimizer = wrap(model, hvd.Compression.none)
+    for number in range(5):
+        step(model, optimizer, batch_of(number, rank))
+    if size > 1:
+        assert [hvd.plans()[f"allreduce.{number}.weight"].period for number in (0, 2, 4)] == [2, 2, 1]
+    assert_same(model, train_alone(first, range(5), size, 0.9))
+
+
 def test_two_optimizers_wait_apart(rank, size):
     first, second = make_model(0), make_model(1)
     models = copy.deepcopy(first), copy.deepcopy(second)
