@@ -103,6 +103,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/choosing.md": {"simulated": simulated},
     "docs/codecs.md": {"accuracy": lambda: accuracy.manual(figures("accuracy.json"))},
     "docs/configuration.md": {"settings": settings},
+    "docs/covap.md": {"accuracy": lambda: accuracy.manual(figures("covap.json"))},
     "docs/internals/coordinator.md": {"coordinator": lambda: coordinator.table(figures("coordinator.json"))},
     "docs/launcher.md": {"variables": horovod_variables.manual, "flags": flags.manual},
     "docs/performance.md": {"distant": distant},

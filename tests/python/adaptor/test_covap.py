@@ -23,5 +23,7 @@ def test_a_tensor_goes_in_one_of_several_steps(adaptor, hvd, rank, size, codec):
 
 
 def test_a_tensor_without_a_name_is_refused(adaptor, hvd):
+    if adaptor.in_graph:
+        pytest.skip("an operation of a graph has a name of its own, the same in each run of it")
     with pytest.raises(hvd.InvalidArgumentError, match="give it as name="):
         hvd.allreduce(adaptor.ones(9000), compression="covap(none, interval=2)")
