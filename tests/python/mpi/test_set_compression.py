@@ -9,7 +9,10 @@ from torch import nn
 
 from support.training import batch_of, make_model, new_session, step, wrap
 
-KEEPING = ["onebit", "topk(ratio=0.05)", "powersgd(rank=2, start_step=2)", "threelc", "int4"]
+KEEPING = [
+    "onebit", "covap(none, interval=3)", "covap(onebit, interval=2)", "topk(ratio=0.05)",
+    "powersgd(rank=2, start_step=2)", "threelc", "int4",
+]  # fmt: skip
 STEPS = 5
 
 
@@ -42,7 +45,10 @@ def mean_of_all(first, last, size, shape):
     return sum(gradient_of(n, r, shape).double() for n in range(first, last) for r in range(size)) / size
 
 
-@pytest.mark.parametrize("after", ["none", "fp16", "onebit(feedback_decay=0.75)", "powersgd(rank=2, start_step=0)"])
+@pytest.mark.parametrize(
+    "after",
+    ["none", "fp16", "onebit(feedback_decay=0.75)", "powersgd(rank=2, start_step=0)", "covap(none, interval=2)"],
+)
 @pytest.mark.parametrize("before", KEEPING)
 def test_nothing_that_was_held_back_is_lost(before, after, rank, size):
     (weight,) = parameters = weights((90, 80))
@@ -55,7 +61,9 @@ def test_nothing_that_was_held_back_is_lost(before, after, rank, size):
     torch.testing.assert_close(-weight.detach().double(), whole, rtol=0, atol=2e-4)
     take_step(optimizer, parameters, STEPS + 1, rank)
     if size > 1:
-        assert hvd.plans()["allreduce.w0"].codec.startswith(after.partition("(")[0])
+        assert hvd.plans()["allreduce.w0"].codec.startswith(
+            after.removeprefix("covap(").partition("(")[0].split(",")[0]
+        )
 
 
 def test_from_then_on_it_is_as_if_the_codec_had_been_there_from_the_begin(rank, size):
