@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, MutableMapping
+from typing import TypeVar
 
 import torch
 from casync.config.rules import Shape
@@ -11,13 +12,15 @@ from casync.errors import InvalidArgumentError
 
 __all__ = ["names_of", "numbered", "shapes_of", "unused"]
 
+_P = TypeVar("_P", bound=torch.Tensor)
+
 
 def numbered(group: int, index: int) -> str:
     """Return the name of a parameter that was given none."""
     return f"allreduce.noname.{group}.{index}"
 
 
-def shapes_of(names: Mapping[torch.Tensor, str]) -> dict[str, Shape]:
+def shapes_of(names: Mapping[_P, str]) -> dict[str, Shape]:
     """Name -> the shape that codecs see, which is that of two numbers for each complex one."""
     return {name: torch.view_as_real(p).shape if p.is_complex() else p.shape for p, name in names.items()}
 
