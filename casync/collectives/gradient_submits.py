@@ -208,6 +208,10 @@ class GradientSubmits(Generic[T]):
         gradient.dtype, gradient.shape, gradient.device = dtype, shape, device
         gradient.session = None if sends_all else owner  # which is registered with another codec the next time
 
+    def goes_whole(self, gradient: Gradient) -> bool:
+        """Whether the gradient, which is registered, goes uncompressed in this step, with what was held back of it."""
+        return gradient.tensor in self._sent_whole
+
     def applied(self) -> None:
         """The program has used the gradients of the last step."""
         self._sent_whole.clear()

@@ -98,6 +98,7 @@ class DdpState:
         self._under_way: list[CompletionGroup] = []
         self._sparse: list[_Sparse] = []
         self._may_discard: list[tuple[Gradient, torch.Tensor, torch.Tensor]] = []  # each with its parameter and mean
+        self._whole: list[torch.Tensor] = []  # what goes uncompressed in this backward, with what was held back of it
         self._watches = False
         self._failure: CasyncError | None = None  # the first of this backward
 
@@ -217,6 +218,8 @@ class DdpState:
             ours.register(owner, gradient, values, values.dtype, values.shape, values.device)
         if self._loss_scale is not None and self._loss_scale.is_told:
             ours.tell(owner, gradient, self._terms)
+        if ours.goes_whole(gradient):
+            self._whole.append(values)
         ours.submit_to(together, owner, gradient, values, wake=is_last)
 
     def _submit_sparse(self, bucket: dist.GradBucket, result: _Result) -> None:
@@ -241,6 +244,7 @@ class DdpState:
         if self._loss_scale is not None and self._loss_scale.is_told:  # on a GPU the question waits for the device
             self._terms = OptimizerSettings(loss_scale=self._loss_scale.now())
         self._may_discard.clear()
+        self._whole.clear()
         self._watches = ours.has_kept and is_active and may_discard(caller)
         self._factor = 1.0
         if divisor_is_of_active(caller):
@@ -276,6 +280,11 @@ class DdpState:
         """End a backward, when DDP has taken all results. Raises the error that ended an operation."""
         failure, self._failure = self._failure, None
         given, self._may_discard = self._may_discard, []
+        whole, self._whole = self._whole, []
+        if failure is None and not all(bool(mean.isfinite().all()) for mean in whole):
+            self._ours().take_back()  # the program skips this step, on all ranks
+        elif whole:
+            self._ours().applied()
         if (watch := self._ours().watch) is not None:
             if failure is None and self._factor == 1.0:
                 watch.step_over(self._ours().owner, Average)

@@ -275,6 +275,37 @@ def test_a_fall_back_holds_where_the_codec_stays(rank, several):
     assert optimizer.state_dict()["casync"]["fallbacks"] == {}
 
 
+def test_ddp_sends_again_what_overflowed(gloo, rank, size):
+    (weight,) = parameters = weights((90, 80))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, gradient):
+            return (self.weight * gradient).sum()
+
+    model = Model()
+    state = ddp_state("onebit", model.named_parameters())
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    wrapped.register_comm_hook(state, ddp_hook)
+    optimizer = torch.optim.SGD(parameters, lr=1.0)
+    for number in range(6):
+        if number == 3:
+            state.set_compression("none")
+        gradient = gradient_of(number, rank, weight.shape)
+        if number == 3 and rank == size - 1:
+            gradient[2, 3] = float("inf")
+        optimizer.zero_grad()
+        wrapped(gradient).backward()
+        if number != 3:
+            optimizer.step()
+        assert weight.grad.isfinite().all() == (number != 3)
+    whole = mean_of_all(0, 6, size, weight.shape) - mean_of_all(3, 4, size, weight.shape)
+    torch.testing.assert_close(-weight.detach().double(), whole, rtol=0, atol=2e-4)
+
+
 @pytest.mark.parametrize("again", ["none", "topk(ratio=0.05)"])
 def test_ddp_keeps_what_no_rank_took_in_the_step_of_the_change(again, gloo, rank, size):
     class Model(nn.Module):
