@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="torch has no exchange API"),
 ]
 
-TERMS = (hvd.Average, (1.0, 1.0), None, None)
+TERMS = (hvd.Average, (1.0, 1.0), None, None, 0)
 
 
 class Marked(torch.Tensor):
@@ -99,7 +99,7 @@ def test_a_view_is_submitted_at_its_place():
 
 @pytest.mark.parametrize("terms", [
     {"op": hvd.Sum}, {"op": hvd.Max}, {"prescale_factor": 2.0, "op": hvd.Sum}, {"postscale_factor": 2.0},
-    {"compression": "fp16"}, {"compression": {"*": "fp16"}}, {"topology": "ring"},
+    {"compression": "fp16"}, {"compression": {"*": "fp16"}}, {"topology": "ring"}, {"priority": 3},
 ], ids=str)  # fmt: skip
 def test_other_terms_are_another_use(terms):
     name = last()
