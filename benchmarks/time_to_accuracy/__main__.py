@@ -78,7 +78,7 @@ def check(rate: str, names: Sequence[str], steps: int, path: Path) -> None:
 
 
 def _seconds_of_training(rate: str | None, name: str, steps: int) -> float:
-    """Of a step, without the evaluation."""
+    """Return how long a step of a real training takes, without the evaluation."""
     words = ["--task=text", f"--method={name}", "--seed=0", f"--steps={steps}"]
     with Netlab(hosts=HOSTS, rate=rate) as lab:
         found = figures_of(lab, HOSTS, "benchmarks.fidelity.worker", words, timeout=7200.0)

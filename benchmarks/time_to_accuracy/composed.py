@@ -47,7 +47,7 @@ def steps_to(curves: Sequence[Sequence[Sequence[float]]], loss: float) -> float 
 
 
 def _steps_before(method: Method) -> int:
-    """Those that send every gradient, uncompressed."""
+    """Return how many steps send every gradient uncompressed before rounds, or the codec, begin."""
     start = _START.search(method.codec)
     return int(start[1]) if start and method.every == 0 else method.warmup
 
@@ -57,7 +57,7 @@ class Composed:
     steps: float | None
     """To the loss; None: never reached."""
     seconds: float
-    """Of a step, once the warm-up is over."""
+    """How long a step takes once the warm-up is over."""
     total: float | None
     """Seconds to the loss. Steps of a warm-up, and those before a codec's first, take as long as the baseline's."""
 

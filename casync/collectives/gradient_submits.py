@@ -180,6 +180,8 @@ class GradientSubmits(Generic[T]):
                 kept.residual(tensor) if tensor in kept.residual_names() else None,
                 kept.state(tensor) if tensor in kept.state_names() else None,
             )
+        else:
+            self._sent_whole.pop(tensor, None)  # of an earlier step
         codec = (
             "none"
             if sends_all

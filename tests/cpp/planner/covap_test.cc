@@ -95,7 +95,7 @@ TEST(CovapPlanning, WhatGoesInOneStepOfSeveralIsDealtByItsBytes) {
   EXPECT_EQ(planned("a", 1 << 18, "covap(none, interval=2)").offset, 1U) << "as before";
 }
 
-/// Who owns what goes in every step follows from that alone.
+/// The owners of gradients that go in every step depend on nothing else.
 TEST(CovapPlanning, WhatWaitsChangesNoOwnerOfWhatDoesNot) {
   const auto owners = [](bool some_wait) {
     MeasuredPlanning planning = make(4);

@@ -52,7 +52,7 @@ TEST(ParseAlways, GivesWhatIsMeantWhateverTheSize) {
   }
 }
 
-/// What parse_compression has against the text; empty if nothing.
+/// Returns why parse_compression refuses the text; empty if it does not.
 std::string refusal(const char* text) {
   try {
     parse_compression(text);

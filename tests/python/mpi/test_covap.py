@@ -29,7 +29,7 @@ class Waiting:
         self.period, self.offset, self.steps, self.codec = period, offset, 0, codec
 
     def mean_of(self, contributions):
-        """What a step delivers, of what the ranks give to it."""
+        """Return the result of a step in which the ranks give these gradients."""
         self.residuals += contributions
         sends = self.steps % self.period == self.offset
         self.steps += 1
@@ -61,7 +61,7 @@ def of_all_ranks(rng, size, numel):
 
 
 def left_of(name, numel):
-    """What all ranks together hold back of a gradient."""
+    """Return the sum over all ranks of what each holds back of a gradient."""
     kept, tensor = default.session().codec_states, f"allreduce.{name}"
     own = np.zeros(numel)
     if tensor in kept.residual_names():

@@ -275,22 +275,23 @@ def test_a_fall_back_holds_where_the_codec_stays(rank, several):
     assert optimizer.state_dict()["casync"]["fallbacks"] == {}
 
 
+class Linear(nn.Module):
+    """A model whose gradient is what it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        (self.weight,) = weights((90, 80))
+
+    def forward(self, gradient):
+        return (self.weight * gradient).sum()
+
+
 def test_ddp_sends_again_what_overflowed(gloo, rank, size):
-    (weight,) = parameters = weights((90, 80))
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = weight
-
-        def forward(self, gradient):
-            return (self.weight * gradient).sum()
-
-    model = Model()
+    model = Linear()
     state = ddp_state("onebit", model.named_parameters())
     wrapped = nn.parallel.DistributedDataParallel(model)
     wrapped.register_comm_hook(state, ddp_hook)
-    optimizer = torch.optim.SGD(parameters, lr=1.0)
+    optimizer, weight = torch.optim.SGD(model.parameters(), lr=1.0), model.weight
     for number in range(6):
         if number == 3:
             state.set_compression("none")
@@ -393,21 +394,11 @@ def test_a_model_learns_through_three_codecs(rank, size):
 
 @pytest.mark.parametrize("before", ["onebit", "topk(ratio=0.05)", "fp16"])
 def test_the_hook_of_ddp_loses_nothing(before, gloo, rank, size):
-    (weight,) = parameters = weights((90, 80))
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = weight
-
-        def forward(self, gradient):
-            return (self.weight * gradient).sum()
-
-    model = Model()
+    model = Linear()
     state = ddp_state(before, model.named_parameters())
     wrapped = nn.parallel.DistributedDataParallel(model)
     wrapped.register_comm_hook(state, ddp_hook)
-    optimizer = torch.optim.SGD(parameters, lr=1.0)
+    optimizer, weight = torch.optim.SGD(model.parameters(), lr=1.0), model.weight
 
     def take(number):
         optimizer.zero_grad()

@@ -9,7 +9,7 @@
 namespace casync {
 namespace {
 
-/// Of one partition. A whole number, so that what is added and removed leaves nothing.
+/// Returns the bytes of one partition, as a whole number: a load from which it is taken again is then as before.
 double partition_bytes(const GradientPlan& plan) { return static_cast<double>(plan.payload_bytes / plan.partitions); }
 
 }  // namespace

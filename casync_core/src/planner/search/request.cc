@@ -77,7 +77,7 @@ std::optional<std::string> why_incompressible(const Signature& signature, const 
   return std::nullopt;
 }
 
-/// What stands in "word(...)"; nothing if the text is not that.
+/// Returns what stands between the brackets of "word(...)"; nothing if the text has another form.
 std::optional<std::string_view> in_brackets(std::string_view text, std::string_view word) {
   text = trim(text);
   if (!text.starts_with(word)) return std::nullopt;

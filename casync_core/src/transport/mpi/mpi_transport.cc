@@ -389,7 +389,7 @@ class MpiTransport final : public Transport {
     mark_down(peer, std::move(why));
   }
 
-  /// What a peer had sent before it left may be accepted later: MPI keeps it.
+  /// MPI keeps the bodies that the peer had sent before, and they may be accepted later.
   void mark_down(Rank peer, std::string why) {
     Peer& from = peer_of(peer);
     if (from.down) return;
