@@ -325,5 +325,6 @@ class GradientSubmits(Generic[T]):
         self, gradients: Collection[Gradient], saved: Mapping[str, Any] | None, convert: Callable[[Any], Any]
     ) -> None:
         """Put back what `state_dict` gave; None: what was loaded had none. `convert` makes each array NumPy's."""
+        self._sent_whole.clear()
         names = {gradient.name: gradient.tensor for gradient in gradients}
         state.restore(self.session(), names, None if saved is None else state.converted(saved, convert))

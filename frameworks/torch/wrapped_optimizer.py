@@ -186,6 +186,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             loss = closure()
             self.synchronize()
             self._synchronized = False  # by us, not by the program
+            self._gradients.applied()  # by the optimizer, which asked for them
             return loss
 
         return run

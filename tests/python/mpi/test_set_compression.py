@@ -174,6 +174,53 @@ def test_what_went_uncompressed_in_a_step_that_was_skipped_goes_again(codec, ran
         torch.testing.assert_close(-parameter.detach().double(), whole, rtol=0, atol=2e-4)
 
 
+def test_a_load_after_a_step_that_was_skipped_is_not_undone(rank, size):
+    (weight,) = parameters = weights((90, 80))
+    optimizer = optimizer_of(parameters, compression="onebit")
+    start = optimizer.state_dict()
+    for number in range(3):
+        take_step(optimizer, parameters, number, rank)
+    optimizer.set_compression("none")
+    (weight * gradient_of(3, rank, weight.shape)).sum().backward()
+    optimizer.synchronize()  # and no step
+    optimizer.load_state_dict(start)
+    with torch.no_grad():
+        weight.zero_()
+    take_step(optimizer, parameters, 0, rank)
+    torch.testing.assert_close(-weight.detach().double(), mean_of_all(0, 1, size, weight.shape), rtol=0, atol=2e-6)
+
+
+class Twice(torch.optim.Optimizer):
+    """Steps twice by each call, with a gradient of its own each time, as LBFGS may."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    def step(self, closure):
+        for _ in range(2):
+            closure()
+            with torch.no_grad():
+                for group in self.param_groups:
+                    for parameter in group["params"]:
+                        parameter -= parameter.grad
+
+
+def test_a_closure_that_is_called_twice_uses_both_gradients(rank, size):
+    (weight,) = parameters = weights((90, 80))
+    optimizer = hvd.DistributedOptimizer(Twice(parameters), [("w0", weight)], compression="onebit")
+    numbers = iter(range(8))
+
+    def closure():
+        optimizer.zero_grad()
+        (weight * gradient_of(next(numbers), rank, weight.shape)).sum().backward()
+
+    for number in range(4):
+        if number == 2:
+            optimizer.set_compression("none")
+        optimizer.step(closure)
+    torch.testing.assert_close(-weight.detach().double(), mean_of_all(0, 8, size, weight.shape), rtol=0, atol=2e-4)
+
+
 def test_the_root_s_state_is_enough_between_the_change_and_its_step(rank, several):
     parameters = weights((90, 80))
     optimizer = optimizer_of(parameters, compression="onebit")
