@@ -402,9 +402,13 @@ def check_format(paths: list[str]) -> list[str]:
 
 def link_package() -> list[Path]:
     """Makes build/mypy, with a casync of links in which frameworks/torch is casync/torch, as it is installed: for what
-    looks for files, as mypy, editors and Sphinx do. Returns what it links to.
+    looks for files, as mypy, editors and Sphinx do. Nothing else stays there: mypy would prefer it to this repository's
+    own files. Returns what it links to.
     """
     package = ROOT / "build" / "mypy" / "casync"
+    for stray in package.parent.glob("*") if package.parent.exists() else ():
+        if stray.is_symlink():
+            stray.unlink()
     package.mkdir(parents=True, exist_ok=True)
     sources = [*(ROOT / "casync").iterdir(), *(folder.parent for folder in (ROOT / "frameworks").glob("*/__init__.py"))]
     wanted = {source.name: source for source in sources if source.name != "__pycache__"}

@@ -43,4 +43,5 @@ def figures_of(lab: Netlab, ranks: int, module: str, words: Sequence[str], *, ti
             raise SystemExit(
                 f"{module} {' '.join(words)} failed with status {result.status}\n{result.stdout}\n{result.stderr}"
             )
-        return json.loads(out.read_text())
+        result_of_rank_0: dict[str, Any] = json.loads(out.read_text())
+        return result_of_rank_0

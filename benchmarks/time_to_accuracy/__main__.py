@@ -82,7 +82,7 @@ def _seconds_of_training(rate: str | None, name: str, steps: int) -> float:
     words = ["--task=text", f"--method={name}", "--seed=0", f"--steps={steps}"]
     with Netlab(hosts=HOSTS, rate=rate) as lab:
         found = figures_of(lab, HOSTS, "benchmarks.fidelity.worker", words, timeout=7200.0)
-    return (found["seconds"] - found["evaluating"]) / found["steps"]
+    return float(found["seconds"] - found["evaluating"]) / float(found["steps"])
 
 
 def show(fidelity: Mapping[str, Any], links: Mapping[str, Any], within: float, chart: Path | None) -> None:
