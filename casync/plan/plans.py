@@ -6,7 +6,8 @@ Python's alone. A file is one object:
     {"format": "casync-plan", "version": 2, "world": {"host_of": [0, 0, 1, 1]},
      "gradients": {"allreduce.fc.weight": {"tensor": "float32 (64, 3)", "phases": [...], ...}}}
 
-What goes on between whom is a list of phases (`casync.plan.phases`), or its name, as in files of version 1:
+What goes on between whom is a list of phases (`casync.plan.phases`), or its name, as in files of version 1. In a file
+of version 3 phases may differ, and lists that have a name are written as such:
 
     {"topology": "ps", "codec": "onebit", "partitions": 8}
 
@@ -27,12 +28,12 @@ from typing import Any
 
 from casync._constants import PHASES, TOPOLOGIES
 from casync.plan import topology as graph
-from casync.plan.phases import PhaseError, from_phases, to_phases
+from casync.plan.phases import PhaseError, from_list, from_phases, is_list, to_list, to_phases
 
 __all__ = ["TOPOLOGIES", "GradientPlan", "PlanError", "Plans", "from_json", "read_plans", "to_json", "write_plans"]
 
 _FORMAT = "casync-plan"
-_VERSION = 2
+_VERSIONS = (1, 2, 3)
 _INT32 = 2**31
 _UINT32 = 2**32 - 1
 _UINT64 = 2**64 - 1
@@ -48,7 +49,8 @@ class GradientPlan:
 
     topology: str = "direct"
     """One of `TOPOLOGIES`; `two_level(direct)`, `two_level(ps)` or `two_level(ring)`, which say how it goes on between
-    hosts; or the text of a graph. In a file a graph is an object (`casync.plan.topology`), else phases."""
+    hosts; or the text of a graph or of a list of phases. In a file a graph is an object (`casync.plan.topology`), a
+    list is a list (`casync.plan.phases`)."""
     codec: str = "none"
     """A spec, for example `terngrad(bits=2)`."""
     partitions: int = 1
@@ -115,8 +117,10 @@ class GradientPlan:
         for name in ("topology", "codec", "reason", "tensor"):
             if not isinstance(getattr(self, name), str):
                 raise PlanError(f"{name} must be text, not {getattr(self, name)!r}")
-        if self.topology not in PHASES and not graph.is_graph(self.topology):
-            raise PlanError(f"topology {self.topology!r} is not known; known: {', '.join(PHASES)}, or a graph")
+        if self.topology not in PHASES and not graph.is_graph(self.topology) and not is_list(self.topology):
+            raise PlanError(
+                f"topology {self.topology!r} is not known; known: {', '.join(PHASES)}, a graph, or a list of phases"
+            )
         if not self.codec:
             raise PlanError('codec is empty; write "none" for no compression')
 
@@ -139,20 +143,23 @@ class Plans(dict[str, GradientPlan]):
 
 def to_json(plans: Mapping[str, GradientPlan]) -> str:
     """The text of a plan file, one gradient after another in the order of `plans`."""
-    document: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
+    version = 3 if any(is_list(plan.topology) for plan in plans.values()) else 2
+    document: dict[str, Any] = {"format": _FORMAT, "version": version}
     if isinstance(plans, Plans) and plans.host_of:
         document["world"] = {"host_of": list(plans.host_of)}
-    document["gradients"] = {name: _to_document(plan) for name, plan in plans.items()}
+    document["gradients"] = {name: _to_document(plan, version) for name, plan in plans.items()}
     return json.dumps(document, indent=2) + "\n"
 
 
-def _to_document(plan: GradientPlan) -> dict[str, Any]:
+def _to_document(plan: GradientPlan, version: int) -> dict[str, Any]:
     content = asdict(plan)
     way = {name: content.pop(name) for name in _OF_PHASES}
     when = {name: content.pop(name) for name in _OF_WHEN}
     if graph.is_graph(plan.topology):
         way["topology"] = graph.to_document(plan.topology)
-    else:
+    elif is_list(plan.topology) and (plan.codec != "none" or "coded" not in plan.topology):
+        way = {"phases": to_list(**way)}
+    elif version == 2:
         way = {"phases": to_phases(**way)}
     return {"tensor": content.pop("tensor"), **way, "when": when, **content}
 
@@ -166,8 +173,8 @@ def from_json(text: str) -> Plans:
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise PlanError(f'not a plan: no "format": "{_FORMAT}" at its top')
     version = document.get("version")
-    if version not in (1, _VERSION):
-        raise PlanError(f"plan version {version!r}; this CaSync reads versions 1 and {_VERSION}")
+    if version not in _VERSIONS:
+        raise PlanError(f"plan version {version!r}; this CaSync reads versions {_VERSIONS[0]} to {_VERSIONS[-1]}")
     if unknown := set(document) - ({"format", "version", "gradients"} | ({"world"} if version > 1 else set())):
         raise PlanError(f"unknown field {sorted(unknown)[0]!r}")
     gradients = document.get("gradients")
@@ -202,7 +209,7 @@ def _from_document(content: object, version: int) -> GradientPlan:
     if "phases" in values:
         if both := [name for name in _OF_PHASES if name in values]:
             raise PlanError(f"it has phases, and {both[0]} beside them; leave one of them out")
-        values |= from_phases(values.pop("phases"))
+        values |= (from_list if version == 3 else from_phases)(values.pop("phases"))
     if "when" in values:
         when = values.pop("when")
         if not isinstance(when, dict) or not set(when) <= set(_OF_WHEN):

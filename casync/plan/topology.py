@@ -19,6 +19,7 @@ from typing import Any
 
 from casync._constants import PHASES
 from casync.errors import InvalidArgumentError
+from casync.plan.phases import is_list
 
 __all__ = ["GraphError", "check_topology", "is_graph", "shown", "to_document", "to_text", "topology_of"]
 
@@ -101,20 +102,27 @@ def to_document(text: str) -> dict[str, Any] | list[dict[str, Any]]:
 
 
 def topology_of(given: str) -> str:
-    """A topology as users write it: a name, or the path of a JSON file with a graph, which is read once.
+    """A topology as users write it: a name, a list of phases, or the path of a JSON file with a graph, which is read
+    once.
 
     Raises GraphError, naming the file, for one that cannot be read or holds no graph.
     """
     if not isinstance(given, str):
-        raise GraphError(f"topology={given!r}: it must be one of {', '.join(_NAMES)}, or the path of a JSON file")
+        raise GraphError(
+            f"topology={given!r}: it must be one of {', '.join(_NAMES)}, a list of phases, or the path of a JSON file"
+        )
     return _of_file(given) if given.endswith(".json") else given
 
 
 def check_topology(given: str) -> None:
-    """Raises GraphError for what is neither a name nor a file with a graph. A graph of too few ranks is found later."""
+    """Raises GraphError for what is no name, no list of phases, and no file with a graph. A graph of too few ranks is
+    found later.
+    """
     text = topology_of(given)
-    if text not in _NAMES and not is_graph(text):
-        raise GraphError(f"this topology is not known; known: {', '.join(_NAMES)}, or the path of a JSON file")
+    if text not in _NAMES and not is_graph(text) and not is_list(text):
+        raise GraphError(
+            f"this topology is not known; known: {', '.join(_NAMES)}, a list of phases, or the path of a JSON file"
+        )
 
 
 @functools.lru_cache

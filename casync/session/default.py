@@ -17,6 +17,7 @@ from casync.config.settings import Config
 from casync.errors import CasyncError, InvalidArgumentError
 from casync.observe import prometheus as exposition
 from casync.observe.metrics import Metrics
+from casync.plan.phases import is_list
 from casync.plan.topology import check_topology
 from casync.session.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.session.session import Session
@@ -110,7 +111,7 @@ def init(comm: Any = None, process_sets: Any = None, *, store: Any = None, **set
 
 def _checked(config: Config) -> Config:
     """A codec that the core does not know, and a topology that there is not, are refused before ranks meet."""
-    checks: dict[str, Callable[[Any], object]] = {"compression": codecs.rules_of, "topology": check_topology}
+    checks: dict[str, Callable[[Any], object]] = {"compression": codecs.rules_of, "topology": _check_topology}
     for name, check in checks.items():
         given = getattr(config, name)
         try:
@@ -118,6 +119,14 @@ def _checked(config: Config) -> Config:
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{name}={given!r}: {error}") from None
     return config
+
+
+def _check_topology(given: str) -> None:
+    from casync import _core
+
+    check_topology(given)
+    if is_list(given) and (why := _core.why_not_phases(given)):
+        raise InvalidArgumentError(why)
 
 
 def shutdown() -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from casync.errors import InvalidArgumentError
+from casync.plan.phases import is_list
 from casync.plan.plans import GradientPlan, PlanError, Plans, read_plans
 
 __all__ = ["FixedPlans"]
@@ -95,6 +96,8 @@ def _read(path: str) -> Plans:
         plans = read_plans(path)
         for name, plan in plans.items():
             try:
+                if is_list(plan.topology) and (why := _core.why_not_phases(plan.topology)):
+                    raise PlanError(f"{path}: gradient {name!r}: {why}")
                 _core.check_codec(plan.codec)
             except InvalidArgumentError as error:
                 if error.kind == "unloaded_codec":  # the program will name the file, if at all

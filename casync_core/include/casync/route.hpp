@@ -47,12 +47,13 @@ constexpr std::string_view name_of(Scope scope) { return kScopeName[static_cast<
 enum class Routine : std::uint8_t {
   allreduce,       ///< what fits the codec: alltoall and allgather, or only allgather where it gathers payloads
   alltoall,        ///< each contribution goes to the partition's owner, which adds them up
+  gather,          ///< the same, with one owner of all partitions
   reduce_scatter,  ///< sums go from rank to rank, and end at the partition's owner
   reduce,          ///< sums go up a tree
   allgather,       ///< what each has of a partition goes to all others
   broadcast,       ///< results go down a tree
 };
-inline constexpr std::array<std::string_view, 6> kRoutineName{"allreduce", "alltoall",  "reduce_scatter",
+inline constexpr std::array<std::string_view, 7> kRoutineName{"allreduce", "alltoall",  "gather",   "reduce_scatter",
                                                               "reduce",    "allgather", "broadcast"};
 constexpr std::string_view name_of(Routine routine) { return kRoutineName[static_cast<std::size_t>(routine)]; }
 

@@ -39,6 +39,7 @@ enum class Form : std::uint8_t {
   payload,   ///< of the plan's codec; or raw elements, or settled values
   nonzeros,  ///< elements of the gradient's dtype without those that are zero: the codec `nonzeros`
   part,      ///< some elements of a payload that merges: the codec `parts`
+  elements,  ///< elements of the gradient's dtype, as if the plan had no codec: the codec `none`
 };
 
 /// Runtime memory a workflow needs, reserved per partition before its first task runs.
@@ -54,12 +55,14 @@ struct Task {
   Primitive primitive = Primitive::encode;
   Role role = Role::worker;
   std::uint8_t round = 0;
-  bool feedback = false;  ///< compute: takes from the gradient what it does not send, into the residual or the
-                          ///< codec's own state
-  bool final = false;     ///< compute: the accumulated value is complete, so the mean's factor applies
-  bool settles = false;   ///< compute: an encode asks for this rank's part of the values that the codec settles with
-                          ///< the other ranks (Codec::propose), a merge takes their mean (Codec::agree)
-  bool deliver = false;   ///< compute: writes the user's result, so the post factor applies
+  bool feedback = false;    ///< compute: takes from the gradient what it does not send, into the residual or the
+                            ///< codec's own state
+  bool final = false;       ///< compute: the accumulated value is complete, so the mean's factor applies
+  bool settles = false;     ///< compute: an encode asks for this rank's part of the values that the codec settles with
+                            ///< the other ranks (Codec::propose), a merge takes their mean (Codec::agree)
+  bool deliver = false;     ///< compute: writes the user's result, so the post factor applies
+  bool again = false;       ///< compute: encodes or decodes what is a result already, so that no factor applies
+  bool holds_back = false;  ///< compute, again: what encoding loses joins the residual
   bool needs_credit = false;  ///< send, recv: may come only when the receiver has opened the partition
   bool combined = false;      ///< recv: brings a sum that its sender has computed, not the sender's contribution alone
   std::uint32_t partition = 0;

@@ -18,6 +18,9 @@ struct ComputeOptions {
   bool final = false;
   bool deliver = false;
   bool settles = false;
+  bool again = false;
+  bool holds_back = false;
+  bool uncoded = false;  ///< sources and what is written are raw: computed as if the plan had no codec
   Buffer encode_to{};
   Buffer write_to{};
   Buffer previous{};
@@ -68,6 +71,8 @@ class WorkflowBuilder {
   Buffer part_slot(std::uint32_t partition, int round, std::int64_t elements);
   /// How many elements a payload that merges has.
   std::int64_t elements_of(Buffer payload) const;
+  /// Whether it has elements of the gradient's dtype.
+  bool is_raw(Buffer buffer) const { return buffer.kind != BufferKind::slot || workflow_.slots[buffer.slot].raw; }
   /// Upper limit of a slot's bytes.
   std::size_t slot_bytes(Buffer slot) const { return workflow_.slots[slot.slot].bytes; }
 

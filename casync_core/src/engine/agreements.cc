@@ -193,6 +193,7 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
     graph->codec = codec;
     graph->nonzeros = nonzeros_;
     graph->parts = parts_;
+    graph->none = none_;
     graph->holds = holds;
     graph->counts = counts;
     graph->provisional = provisional;

@@ -49,6 +49,7 @@ std::shared_ptr<const Route> make_route(std::string_view name) {
     if (route->name() == name) return {std::shared_ptr<const Route>{}, route};
   }
   if (auto graph = make_graph(name)) return graph;
+  if (auto phases = make_phases(name)) return phases;
   std::string names = "auto";
   for (const std::string_view one : route_names()) names += detail::concat(", ", one);
   throw InvalidArgument(detail::concat("topology '", name, "' is not known; known: ", names));

@@ -14,6 +14,9 @@ const Route& two_level_route();
 std::span<const Route* const> two_level_routes();
 /// The route that a graph's text describes; null if the text is no graph's.
 std::shared_ptr<const Route> make_graph(std::string_view text);
+/// The route that a list of phases describes; null if the text is none. Throws InvalidArgument for a list that the
+/// decision tree of phase_list.hpp does not have.
+std::shared_ptr<const Route> make_phases(std::string_view text);
 
 /// Owners where every member owns as many partitions.
 std::vector<Rank> everybody(std::span<const std::uint32_t> host_of);

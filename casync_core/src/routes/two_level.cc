@@ -13,10 +13,10 @@
 // goes between hosts. Hosts may have unequal numbers of ranks. With `none` the sums are the raw elements.
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "casync/error.hpp"
 #include "routes/flat.hpp"
+#include "routes/hosts.hpp"
 #include "routes/routes.hpp"
 
 namespace casync {
@@ -24,22 +24,6 @@ namespace {
 
 constexpr std::uint32_t kGather = 0;
 constexpr std::uint32_t kScatter = 1;
-
-using Hosts = std::vector<std::vector<Rank>>;  // the ranks of each
-
-Hosts ranks_by_host(std::span<const std::uint32_t> host_of) {
-  std::map<std::uint32_t, std::vector<Rank>> by_host;
-  for (Rank rank = 0; rank < host_of.size(); ++rank) by_host[host_of[rank]].push_back(rank);
-  Hosts hosts;
-  for (auto& [host, ranks] : by_host) hosts.push_back(std::move(ranks));
-  return hosts;
-}
-
-std::uint32_t ranks_of_largest(const Hosts& hosts) {
-  std::size_t most = 0;
-  for (const auto& ranks : hosts) most = std::max(most, ranks.size());
-  return static_cast<std::uint32_t>(most);
-}
 
 class TwoLevel final : public Route {
  public:
@@ -65,12 +49,7 @@ class TwoLevel final : public Route {
   bool merges_at_once() const override { return false; }
 
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override {
-    const Hosts hosts = ranks_by_host(host_of);
-    std::vector<Rank> owners;
-    for (std::uint32_t turn = 0; turn < ranks_of_largest(hosts); ++turn) {
-      for (const auto& ranks : hosts) owners.push_back(ranks[turn % ranks.size()]);
-    }
-    return owners;
+    return owners_by_turns(ranks_by_host(host_of));
   }
 
   void build(WorkflowBuilder& builder) const override {

@@ -26,7 +26,7 @@ TaskGraph::TaskGraph(const WorkflowRequest& request)
     const Task& task = workflow.tasks[i];
     first_dependencies.push_back(task.dependencies + 1);
     ++tasks_of_partition[task.partition];
-    host_only |= task.form != Form::payload || adds_to_pending(request.codec->info(), task);
+    host_only |= task.form != Form::payload || task.again || adds_to_pending(request.codec->info(), task);
     members_of[task.partition].push_back(i);
     if (task.primitive == Primitive::recv) {
       receives_.push_back({key_of(task.peer, task.tag), i});

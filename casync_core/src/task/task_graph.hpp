@@ -14,9 +14,9 @@ struct TaskGraph {
   explicit TaskGraph(const WorkflowRequest& request);
 
   Workflow workflow;
-  std::shared_ptr<const Codec> codec;            ///< keeps alive what the executor computes with
-  std::shared_ptr<const Codec> nonzeros, parts;  ///< likewise, for other forms
-  Shape shape;                                   ///< as WorkflowRequest has it
+  std::shared_ptr<const Codec> codec;                  ///< keeps alive what the executor computes with
+  std::shared_ptr<const Codec> nonzeros, parts, none;  ///< likewise, for other forms
+  Shape shape;                                         ///< as WorkflowRequest has it
   DType dtype = DType::float32;
   std::vector<std::int64_t> rows;  ///< allgather, alltoall: what each member gives to this one
   bool holds = false;              ///< nothing is sent: what is kept is another codec's, and `codec` adds to it
@@ -45,7 +45,17 @@ struct TaskGraph {
   bool raw(Buffer buffer) const { return buffer.kind != BufferKind::slot || workflow.slots[buffer.slot].raw; }
   /// What computes a task.
   const Codec& codec_of(const Task& task) const {
-    return *(task.form == Form::payload ? codec : task.form == Form::nonzeros ? nonzeros : parts);
+    switch (task.form) {
+      case Form::payload:
+        return *codec;
+      case Form::nonzeros:
+        return *nonzeros;
+      case Form::part:
+        return *parts;
+      case Form::elements:
+        return *none;
+    }
+    return *codec;
   }
   /// Whether what is sent from `buffer` is as long as it can be.
   bool fills(Buffer buffer) const {

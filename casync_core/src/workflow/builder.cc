@@ -107,6 +107,9 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   task.final = options.final;
   task.deliver = options.deliver;
   task.settles = options.settles;
+  task.again = options.again;
+  task.holds_back = options.holds_back && request_.codec->info().feedback != Feedback::none;
+  if (options.uncoded && !identity()) task.form = Form::elements;
   task.encode_to = options.encode_to;
   task.write_to = options.write_to;
   task.previous = options.previous;

@@ -190,8 +190,8 @@ def test_text_that_is_no_plan_is_refused(text):
 
 
 def test_a_later_version_is_refused():
-    with pytest.raises(PlanError, match="version 3"):
-        from_json(json.dumps({"format": "casync-plan", "version": 3, "gradients": {}}))
+    with pytest.raises(PlanError, match="version 4"):
+        from_json(json.dumps({"format": "casync-plan", "version": 4, "gradients": {}}))
 
 
 def test_plans_are_values():

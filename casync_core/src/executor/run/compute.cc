@@ -23,19 +23,22 @@ struct Factors {
 /// Where the mean's 1/N goes: before the first encode for prescaled codecs, before the owner's encode for the
 /// others, and for uncompressed data into the final merge. A codec that averages by itself takes none, but its average
 /// is over `contributions`, each of which may be the sum of several members'. Adasum has no mean. A codec that keeps
-/// something of a gradient sees it without the loss scale, which changes. The user's factors are the adaptor's
-/// business.
+/// something of a gradient sees it without the loss scale, which changes. Raw elements that go on to another rank are
+/// as the user gave them, so what the first encode would take from them is given back. The user's factors are the
+/// adaptor's business.
 Factors factors_of(const CodecInfo& codec, const Signature& signature, const Task& task, std::uint32_t members,
                    std::uint32_t contributions, float loss_scale) {
   const bool average = signature.op == ReduceOp::average;
   const auto n = signature.op == ReduceOp::adasum ? 1.0F : static_cast<float>(members);  // it is no sum
   Factors factors;
-  if (!reduces(signature.kind)) return factors;
-  if (codec.identity) {
+  if (!reduces(signature.kind) || task.again) return factors;
+  if (codec.identity || task.form == Form::elements) {
     if (task.final && average) factors.mid = 1.0F / n;
     return factors;
   }
-  if (task.deliver) factors.post = (average ? 1.0F : n) * loss_scale;
+  const bool ends = task.final || task.primitive == Primitive::decode;
+  const bool is_result = task.deliver || (ends && task.write_to.kind == BufferKind::slot);
+  if (is_result) factors.post = (average ? 1.0F : n) * loss_scale;
   if (task.form != Form::payload) {  // what it is made of has its factors
     const bool mean = task.final && codec.rounds[task.round].merge == Merge::mean;
     return {.mid = mean ? 1.0F / static_cast<float>(contributions) : 1.0F};
@@ -50,7 +53,16 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
   } else if (task.final) {
     factors.mid = 1.0F / n;
   }
+  if (!is_result) factors.post = 1.0F / factors.pre;
   return factors;
+}
+
+/// What a result has been multiplied by since it was a sum of contributions: mid and post.
+Factors factors_of_result(const CodecInfo& codec, const Signature& signature, Task task, std::uint32_t members,
+                          std::uint32_t contributions, float loss_scale) {
+  task.again = false;
+  task.final = task.deliver = true;
+  return factors_of(codec, signature, task, members, contributions, loss_scale);
 }
 
 /// The segment is one over the elements of a payload. Where a slot has them all, the task's are some of them.
@@ -102,6 +114,7 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   job.packed = nullptr;
   job.partition = task.partition;
   job.settles = task.settles;
+  job.again = task.again;
   job.settled = false;
   job.sources.clear();
   job.is_users.clear();
@@ -132,7 +145,7 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   // Gradients that begin at other elements draw other random numbers.
   segment.name_hash = definition.name_hash + static_cast<std::uint64_t>(layout.gradient_begin) * kGoldenRatio;
   segment.sequence = context.step;
-  segment.rank = context.rank;
+  segment.rank = task.again ? context.members : context.rank;  // all ranks draw the same, and as no rank does
   segment.role = task.role;
   segment.round = task.round;
   segment.sources = job.sources;
@@ -148,19 +161,26 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   segment.lr = operation.optimizer.lr;
   segment.momentum = operation.optimizer.momentum;
   segment.nesterov = operation.optimizer.nesterov;
+  job.held_back = {};
   if (kept != nullptr && task.form == Form::payload) {
     const ScratchState* const forgotten = memory.stand_in_state(instance).get();
     segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
     const bool feeds_back = task.feedback && !operation.stands_in && kept->has_residual();
     if (feeds_back) job.packed = kept->packed();
     if (feeds_back && job.packed == nullptr) segment.residual = kept->residual_data() + range.begin;
+    if (task.holds_back && !operation.stands_in && kept->has_residual()) {
+      const Factors of_result = factors_of_result(graph.codec->info(), signature, task, context.members,
+                                                  graph.workflow.contributions, loss_scale);
+      job.packed = kept->packed();
+      job.held_back = {job.packed != nullptr ? nullptr : kept->residual_data() + range.begin,
+                       1.0F / (of_result.mid * of_result.post)};
+    }
   }
   if (task.encode_to.kind == BufferKind::slot) {
     segment.payload = {memory.address(instance, task.partition, task.encode_to),
                        graph.workflow.slots[task.encode_to.slot].bytes};
   }
-  if (task.write_to.kind == BufferKind::output)
-    segment.raw_out = memory.address(instance, task.partition, task.write_to);
+  if (task.write_to.kind != BufferKind::none) segment.raw_out = memory.address(instance, task.partition, task.write_to);
   if (task.form == Form::part) take_part(job, memory, graph, instance, task);
 }
 
@@ -203,8 +223,32 @@ std::string Job::run() {
   }
 }
 
+/// Encodes a result that other ranks encode too, so from no residual and from a state that nobody keeps. What it loses
+/// joins the residual where this rank holds that back.
+void Job::compute_again() {
+  const std::unique_ptr<ScratchState> state =
+      segment.state.empty() ? nullptr : std::make_unique<ScratchState>(*codec, segment);
+  if (state != nullptr) segment.state = state->arrays();
+  if (held_back.factor == 0) return codec->run(std::span(&segment, 1));
+  static thread_local std::vector<float> lost, residual;
+  const auto numel = static_cast<std::size_t>(segment.range.size());
+  lost.assign(numel, 0.0F);
+  segment.residual = lost.data();
+  codec->run(std::span(&segment, 1));
+  segment.residual = nullptr;
+  float* to = held_back.residual;
+  if (packed != nullptr) {
+    residual.resize(numel);
+    packed->read(partition, residual.data());
+    to = residual.data();
+  }
+  for (std::size_t i = 0; i < numel; ++i) to[i] += lost[i] * held_back.factor;
+  if (packed != nullptr) packed->write(partition, to, seed_of(segment.name_hash, segment.sequence, segment.rank));
+}
+
 /// A residual that is packed is one of floats meanwhile. The last round writes it.
 void Job::compute() {
+  if (again) return compute_again();
   if (packed == nullptr) return codec->run(std::span(&segment, 1));
   static thread_local std::vector<float> residual;
   residual.resize(static_cast<std::size_t>(packed->size(partition)));

@@ -37,8 +37,14 @@ struct Job {
   std::vector<std::size_t> nonfinite;   ///< of a result that is not finite: the sources that are not, either
   std::unique_ptr<CodecTrial> trial;    ///< set: this is no task, but a codec to be timed
   std::unique_ptr<PlanWork> plan_work;  ///< set: this is no task, but something that the planning computes
-  bool settles = false;          ///< the segment is the gradient, for the codec's values: to propose, or to take over
-  bool settled = false;          ///< it has taken them over
+  bool settles = false;  ///< the segment is the gradient, for the codec's values: to propose, or to take over
+  bool settled = false;  ///< it has taken them over
+  bool again = false;    ///< the segment is a result already: it is encoded or decoded without what is kept
+  /// Where what that loses is held back, and the factor that makes it a contribution; a factor of 0: nowhere.
+  struct HeldBack {
+    float* residual = nullptr;  ///< null: `packed` has it
+    float factor = 0;
+  } held_back;
   Nanoseconds time = 0;          ///< that it was at work, with those before it that run_all names
   std::size_t timed_jobs = 0;    ///< how many these are, itself included
   std::size_t timed_weight = 0;  ///< bytes of gradient that they touch
@@ -51,6 +57,7 @@ struct Job {
  private:
   void settle();
   void compute();
+  void compute_again();
   Segment alone(const Source& source, std::span<float* const> state, void* out) const;
   std::size_t find_refused() const;
 };
