@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "casync/error.hpp"
 #include "casync/route.hpp"
@@ -11,6 +12,7 @@
 #include "planner/search/partitions.hpp"
 #include "planner/search/request.hpp"
 #include "planner/text.hpp"
+#include "routes/phase_list.hpp"
 
 namespace casync {
 namespace {
@@ -225,6 +227,32 @@ Decision plan_trivially(std::string reason) {
   return decision;
 }
 
+/// Lists with a codec that a route of another name is not, and that may be of use.
+std::vector<std::string> lists_of_their_own() {
+  const std::set<std::string_view> others{
+      "phases(flat allgather coded)", "phases(flat alltoall coded, flat allgather coded)",
+      "phases(intra reduce_scatter, inter allgather coded, intra allgather)",
+      "phases(intra reduce_scatter, inter alltoall coded, inter allgather coded, intra allgather passed)"};
+  const auto is_rooted = [](const ListedPhase& phase) {
+    return phase.routine == Routine::reduce || phase.routine == Routine::gather || phase.routine == Routine::broadcast;
+  };
+  // It is laid out as reduce_scatter and allgather.
+  const auto is_allreduce = [](const ListedPhase& phase) { return phase.routine == Routine::allreduce; };
+  const auto is_coded = [](const ListedPhase& phase) { return phase.carries == Carries::coded; };
+  // To pass payloads on never takes more than to decode them and encode the same again.
+  const auto encodes_again = [&](const PhaseList& list) {
+    const auto last = list.rbegin();
+    return list.size() == 4 && is_coded(last[0]) && is_coded(last[1]);
+  };
+  std::vector<std::string> lists;
+  for (const PhaseList& list : every_phase_list()) {
+    if (why_not_executed(list) || encodes_again(list) || others.contains(text_of(list))) continue;
+    if (std::ranges::any_of(list, is_rooted) || std::ranges::any_of(list, is_allreduce)) continue;
+    if (std::ranges::any_of(list, is_coded)) lists.push_back(text_of(list));
+  }
+  return lists;
+}
+
 /// What the request asks for, if it can be carried.
 Asked checked_request(const PlanRequest& request) {
   Asked asked = parse_request(request);
@@ -255,6 +283,27 @@ std::vector<Alternative> ways_of(const PlanRequest& request) {
       if (asked.topology && *asked.topology != topology) continue;
       if (make_route(topology)->why_unsupported({codec->info(), signature.op, request.world.host_of()})) continue;
       for (const bool few : {false, true}) consider(price(gradient, *codec, std::string(topology), few));
+    }
+  }
+  return ways;
+}
+
+std::vector<Alternative> listed_ways_of(const PlanRequest& request) {
+  const Asked asked = checked_request(request);
+  const Signature& signature = request.signature;
+  const World& world = request.world;
+  if (asked.topology || world.hosts() < 2 || world.most_ranks() < 2 || world.members() > kListsUpTo) return {};
+  if (signature.kind != OpKind::allreduce) return {};
+  const Gradient gradient{request, world,
+                          static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype)),
+                          std::nullopt};
+  static const std::vector<std::string> lists = lists_of_their_own();
+  std::vector<Alternative> ways;
+  for (const auto& codec : candidates_of(asked, signature.shape, request.sequence).codecs) {
+    if (codec->info().identity) continue;
+    for (const std::string& list : lists) {
+      if (make_route(list)->why_unsupported({codec->info(), signature.op, world.host_of()})) continue;
+      ways.push_back(price(gradient, *codec, list));
     }
   }
   return ways;
