@@ -82,6 +82,8 @@ struct ComputeCost {
 /// On a device, a gradient of `raw` bytes is copied to the host and back, unless its device computes the codec. What
 /// sends elements as they are goes through the host.
 ComputeCost compute_cost(const CostTable& costs, std::string_view spec, MemoryKind memory, bool sends_raw, double raw);
+/// Whether a device computes it then.
+bool is_computed_there(const CostTable& costs, std::string_view spec, MemoryKind memory, bool sends_raw);
 
 /// One measurement.
 struct Sample {
@@ -132,6 +134,7 @@ struct Alternative {
   std::string topology = "direct";
   std::uint32_t partitions = 1;
   double seconds = 0;
+  bool on_host = false;  ///< computed on the host, though the gradient's device could
 };
 
 struct PlanRequest {

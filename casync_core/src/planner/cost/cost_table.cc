@@ -41,10 +41,13 @@ CodecCost CostTable::of(std::string_view spec) const {
   return kCautious;
 }
 
+bool is_computed_there(const CostTable& costs, std::string_view spec, MemoryKind memory, bool sends_raw) {
+  return memory == MemoryKind::device && !sends_raw && costs.device_codecs.contains(spec);
+}
+
 ComputeCost compute_cost(const CostTable& costs, std::string_view spec, MemoryKind memory, bool sends_raw, double raw) {
   if (memory != MemoryKind::device) return {costs.of(spec)};
-  const auto there = costs.device_codecs.find(spec);
-  if (!sends_raw && there != costs.device_codecs.end()) return {there->second};
+  if (is_computed_there(costs, spec, memory, sends_raw)) return {costs.device_codecs.find(spec)->second};
   return {costs.of(spec), 2 * raw * costs.copy_s_per_byte};
 }
 

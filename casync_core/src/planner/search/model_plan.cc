@@ -36,6 +36,20 @@ class Starts {
   std::vector<std::pair<Choice, Score>> starts_;
 };
 
+/// Each gradient by the way without a codec that is fastest alone.
+Choice uncompressed(const SearchSpace& space) {
+  Choice choice;
+  for (std::size_t g = 0; g < space.size(); ++g) {
+    const std::vector<Candidate>& all = space.gradient(g).candidates;
+    std::size_t fastest = space.gradient(g).with("none").value_or(0);
+    for (std::size_t c = 0; c < all.size(); ++c) {
+      if (all[c].codec->info().identity && all[c].needs.finish < all[fastest].needs.finish) fastest = c;
+    }
+    choice.push_back(fastest);
+  }
+  return choice;
+}
+
 }  // namespace
 
 int loss_of(const std::string& spec) {
@@ -54,6 +68,20 @@ ModelPlan plan_model(const ModelRequest& request) {
     best = std::move(choice);
     least = of_choice;
   }
+  Choice options = uncompressed(space);
+  Score of_options = space.score(options);
+  const std::size_t limit = space.bookings() + kSearchBookings;
+  decide_options(space, options, of_options, limit);
+  if (least.better_than(of_options, 0)) {
+    options = best;
+    of_options = least;
+    decide_options(space, options, of_options, limit);
+  }
+  if (of_options.better_than(least, kWorthwhile)) {
+    best = std::move(options);
+    plan.by_options = true;
+  }
+  plan.bound_s = bound_of(space);
   plan.ways = space.ways(best);
   static_cast<PredictedStep&>(plan) = space.predicted(best);
   plan.bookings = space.bookings();

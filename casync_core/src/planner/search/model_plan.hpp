@@ -46,18 +46,21 @@ struct ModelPlan : PredictedStep {
   double alone_s = 0;             ///< a step with what is fastest for each gradient alone
   /// With each candidate for all gradients of which it is one; the others have what is fastest alone.
   std::vector<std::pair<std::string, PredictedStep>> uniform;
-  std::size_t bookings = 0;  ///< what the search has cost: StepModel::bookings
+  double bound_s = 0;        ///< no choice takes less; it may lie far below the best one
+  bool by_options = false;   ///< the options of ByteComp are better than what the descent has found
+  std::size_t bookings = 0;  ///< what both searches have cost: StepModel::bookings
 };
 
-/// What a search may cost: so many steps of gradients on resources (StepModel::bookings): half a second.
+/// What each of two searches may cost: so many steps of gradients on resources (StepModel::bookings), some 0.2 s.
 inline constexpr std::size_t kSearchBookings = 3'000'000;
 
 /// Plans all gradients of a model at once: chooses for each the codec, the route and the partitions so that the step
-/// takes least (F(S): timeline.hpp). It is no slower by that than what is fastest for each gradient alone, and than
-/// each candidate for all.
+/// takes least (F(S): step_model.hpp). It is no slower by that than what is fastest for each gradient alone, and than
+/// each candidate for all. There are two searches: a descent, and the options of ByteComp (bytecomp.cc), among which
+/// are lists of phases. What the second finds is taken where it saves kWorthwhile of the step.
 ///
-/// The best of these is where it begins. Then it changes all gradients, halves of them, quarters, and so on down to
-/// single ones, the large ones first, and keeps each change that makes the step shorter; and again, as long as that
+/// The descent begins with the best of these. Then it changes all gradients, halves of them, quarters, and so on down
+/// to single ones, the large ones first, and keeps each change that makes the step shorter; and again, as long as that
 /// helps. Among steps of one length the one stays that changes training less. A route or a number of partitions that
 /// the rules would not choose has to save kWorthwhile of the step, because F(S) knows them less well.
 ///

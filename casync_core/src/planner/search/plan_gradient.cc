@@ -210,6 +210,7 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
   decision.plan.codec = chosen.codec;
   decision.plan.topology = chosen.topology;
   decision.plan.partitions = chosen.partitions;
+  decision.plan.on_host = chosen.on_host;
   const double payload = payload_of(gradient, *make_codec(chosen.codec));
   const std::vector<Rank> owners = make_route(chosen.topology)->owners(request.world.host_of());
   Balance balance = deal(owners, request.world.members(), chosen.partitions, payload / chosen.partitions, request.load);

@@ -16,10 +16,10 @@ double raw_bytes_of(const Signature& signature) {
 }
 
 bool same_way(const Alternative& a, const Alternative& b) {
-  return a.codec == b.codec && a.topology == b.topology && a.partitions == b.partitions;
+  return a.codec == b.codec && a.topology == b.topology && a.partitions == b.partitions && a.on_host == b.on_host;
 }
 
-Alternative way_of(const GradientPlan& plan) { return {plan.codec, plan.topology, plan.partitions, 0}; }
+Alternative way_of(const GradientPlan& plan) { return {plan.codec, plan.topology, plan.partitions, 0, plan.on_host}; }
 
 }  // namespace
 
@@ -68,14 +68,20 @@ Candidate SearchSpace::candidate(std::string_view name, const Signature& signatu
   const double raw = raw_bytes_of(signature);
   const CodecInfo& info = made.codec->info();
   const bool sends_raw = request_.world.costs(way.topology, info, 1).sends_raw(info);
-  const auto [cost, copies_s] = compute_cost(request_.costs, info.spec, signature.memory, sends_raw, raw);
-  made.item = {.ready_s = ready_s + copies_s,
+  const MemoryKind memory = signature.memory;
+  const bool there = is_computed_there(request_.costs, info.spec, memory, sends_raw) && !way.on_host;
+  const double copies_s = memory == MemoryKind::device && !there ? 2 * raw * request_.costs.copy_s_per_byte : 0;
+  made.item = {.ready_s = ready_s,
                .raw = raw,
                .payload = expected_payload(request_.costs, name, signature, *made.codec),
                .topology = way.topology,
                .partitions = way.partitions,
                .codec = &info,
-               .cost = cost};
+               .cost = there ? request_.costs.device_codecs.find(info.spec)->second : request_.costs.of(info.spec),
+               .place = memory != MemoryKind::device ? Place::host
+                        : there                      ? Place::device
+                                                     : Place::offloaded,
+               .copies_s = copies_s};
   made.loss = loss_of(way.codec) * raw;
   made.listed = parse_phases(way.topology).has_value();
   return made;
@@ -107,6 +113,21 @@ void SearchSpace::add(const OpenGradient& of, double ready_s) {
   gradient.named = gradient.candidates.size();
   for (const Alternative& way : listed_ways_of(request))
     gradient.candidates.push_back(candidate(of.name, of.signature, way, ready_s));
+  for (std::size_t c = 0, count = gradient.candidates.size(); c < count; ++c) {
+    if (gradient.candidates[c].item.place != Place::device) continue;
+    Alternative way = gradient.candidates[c].way;
+    way.on_host = true;
+    gradient.candidates[c].offloaded = gradient.candidates.size();
+    gradient.candidates.push_back(candidate(of.name, of.signature, way, ready_s));
+  }
+  for (Candidate& one : gradient.candidates) {
+    StepItem item = one.item;
+    item.ready_s = 0;
+    StepModel alone(costs_, request_.world);
+    alone.add(item);
+    one.needs = alone.needs();
+    bookings_ += alone.bookings();
+  }
 }
 
 PredictedStep SearchSpace::predicted(const Choice& choice) const {

@@ -18,13 +18,15 @@ struct Candidate {
   Alternative way;
   std::shared_ptr<const Codec> codec;
   StepItem item;
-  double loss = 0;      ///< how much it changes training
-  bool few = false;     ///< with as few partitions as may be, where more suit it best
-  bool listed = false;  ///< its topology is a list of phases
+  double loss = 0;                         ///< how much it changes training
+  bool few = false;                        ///< with as few partitions as may be, where more suit it best
+  StepModel::Needs needs{};                ///< when nothing else goes on
+  bool listed = false;                     ///< its topology is a list of phases
+  std::optional<std::size_t> offloaded{};  ///< the candidate that is the same, computed on the host
 };
 
 /// A gradient whose codec is open, with all candidates: first what the rules say, the fastest alone before the others,
-/// then other routes, then lists of phases.
+/// then other routes, then lists of phases, and then what a device computes, computed on the host.
 struct SearchedGradient {
   std::vector<Candidate> candidates;
   std::size_t by_rules = 0;  ///< how many of them the rules say
@@ -96,6 +98,17 @@ class SearchSpace {
   std::vector<std::size_t> by_size_;
   std::size_t bookings_ = 0;
 };
+
+/// ByteComp's algorithms 1 and 2 (section 4.3), from a choice on, and then single changes while they help. It takes all
+/// candidates, and stops where the space has seen more than `limit` bookings. `least` is the choice's score, and does
+/// not grow.
+void decide_options(SearchSpace& space, Choice& choice, Score& least, std::size_t limit);
+
+/// Under what no choice can take a step: the longest of three things that have to be done one after the other. They are
+/// a gradient's own shortest way from when it is ready; what each resource has to do of the gradients that become ready
+/// from some time on, by the way that needs least of it; and the backward pass on a device that computes. Where
+/// candidates trade one resource for another it may lie far below the best choice.
+double bound_of(const SearchSpace& space);
 
 /// Changes `choice` while there is something to gain: all gradients, halves of them, quarters, and so on down to single
 /// ones, and then pairs. It takes no lists of phases. `least` is the choice's score.

@@ -29,6 +29,7 @@ struct StepModel::Gradient {
   CodecCost none;
   std::uint32_t pieces = 1;
   const RouteCosts* route = nullptr;
+  Resource* computes = nullptr;  ///< does what the codec does
 
   /// Of a piece.
   Share compute(const Calls& calls) const { return compute_seconds(calls, codec, none, raw) / pieces; }
@@ -40,6 +41,7 @@ struct StepModel::Gradient {
 
 double StepModel::Resource::book(double from, double duration) {
   if (duration <= 0) return from;
+  booked_ += duration;
   auto at =
       std::lower_bound(busy_.begin(), busy_.end(), from, [](const Busy& busy, double time) { return busy.end < time; });
   // Walk the gaps from `from` on, swallowing every booking that the work reaches.
@@ -98,8 +100,8 @@ double StepModel::pass(const Gradient& g, const Layer& layer, double from, const
     const bool gathers = traffic.fan_in > traffic.fan_out;
     const double meeting_s = !gathers && traffic.senders > 1 ? traffic.senders / 2 * send_s : 0;
     const double last = gathers && before.busiest > 0 ? traffic.fan_in * send_s : 0;
-    const double done = beside.busiest > 0 ? relay(from, resource, seconds, processor_, beside, parts)
-                                           : relay(from, processor_, before, resource, seconds, parts, last);
+    const double done = beside.busiest > 0 ? relay(from, resource, seconds, *g.computes, beside, parts)
+                                           : relay(from, *g.computes, before, resource, seconds, parts, last);
     return Arrival{done, hop_seconds(link, bytes) + meeting_s};
   };
   const bool across = layer.between.used();
@@ -116,10 +118,10 @@ double StepModel::pass(const Gradient& g, const Layer& layer, double from, const
 }
 
 /// Its part for one gradient. The time was measured, on as many processors as there are.
-double StepModel::compute_backward(double until_s) {
+double StepModel::compute_backward(Resource& where, double until_s) {
   const double part_s = std::max(0.0, until_s - backward_s_);
   backward_s_ += part_s;
-  backward_end_ = processor_.book(backward_end_, part_s);
+  backward_end_ = where.book(backward_end_, part_s);
   return backward_end_;
 }
 
@@ -133,7 +135,7 @@ double StepModel::synchronise(const Gradient& g) {
   for (std::size_t l = 0; l < g.route->layers.size(); ++l) {
     const Layer& layer = g.route->layers[l];
     if (const Share ending = g.compute(layer.ending); ending.busiest > 0 && !computed) {
-      for (const double piece : at) end = std::max(end, take(processor_, piece, ending));
+      for (const double piece : at) end = std::max(end, take(*g.computes, piece, ending));
     }
     if (!layer.between.used() && !layer.inside.used()) break;
     const std::uint32_t parts = g.parts(layer.leading);
@@ -142,7 +144,7 @@ double StepModel::synchronise(const Gradient& g) {
     const Share ending = g.compute(next.ending);
     computed = parts == 1 && ending.busiest > 0 && next.leading.tasks == 0 && g.parts(next.ending) > 1;
     if (computed && leading.busiest > 0) {
-      for (double& piece : at) piece = take(processor_, piece, leading);
+      for (double& piece : at) piece = take(*g.computes, piece, leading);
     }
     for (double& piece : at) {
       piece = computed ? pass(g, layer, piece, {}, ending, g.parts(next.ending))
@@ -153,15 +155,16 @@ double StepModel::synchronise(const Gradient& g) {
   return end;
 }
 
-StepModel::Gradient StepModel::describe(const StepItem& item, double ready_s) const {
-  const Route& route = *make_route(item.topology);
+StepModel::Gradient StepModel::describe(const StepItem& item, double ready_s) {
+  const std::shared_ptr<const Route> route = make_route(item.topology);
   Gradient gradient;
   gradient.route = &world_.costs(item.topology, *item.codec, item.partitions);
   gradient.raw = item.raw / item.partitions;
   gradient.payload = item.payload / item.partitions;
   gradient.codec = item.cost;
+  gradient.computes = item.place == Place::device ? &device_ : &processor_;
   gradient.none = costs_.of("none");
-  const bool at_once = route.merges_at_once() && item.codec->identity && gradient.payload <= kInHeadBytes;
+  const bool at_once = route->merges_at_once() && item.codec->identity && gradient.payload <= kInHeadBytes;
   const double hops = at_once ? 0 : item.codec->identity ? kStartHops + kCreditHops : kStartHops;
   gradient.ready_s = ready_s + hops * world_.flat_link(costs_).latency_s;
   // Partitions of a piece: so many that all hosts send at a time.
@@ -172,9 +175,18 @@ StepModel::Gradient StepModel::describe(const StepItem& item, double ready_s) co
   return gradient;
 }
 
+StepModel::Needs StepModel::needs() const {
+  return {processor_.booked(), device_.booked(), copies_.booked(), nic_.booked(), inside_.booked(), finish_};
+}
+
 double StepModel::add(const StepItem& item) {
-  const double ready_s = takes_turns() ? compute_backward(item.ready_s) : item.ready_s;
-  const double end = world_.members() > 1 && item.raw > 0 ? synchronise(describe(item, ready_s)) : ready_s;
+  const bool on_host = item.place == Place::host;
+  double ready_s =
+      on_host && !takes_turns() ? item.ready_s : compute_backward(on_host ? processor_ : device_, item.ready_s);
+  const Share copy{item.copies_s / 2, item.copies_s / 2};
+  if (copy.busiest > 0) ready_s = take(copies_, ready_s, copy);
+  double end = world_.members() > 1 && item.raw > 0 ? synchronise(describe(item, ready_s)) : ready_s;
+  if (copy.busiest > 0) end = take(copies_, end, copy);
   finish_ = std::max(finish_, end);
   return end;
 }

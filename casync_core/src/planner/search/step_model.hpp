@@ -10,6 +10,13 @@
 
 namespace casync {
 
+/// Where a gradient is, and where its codec's calls are computed.
+enum class Place : std::uint8_t {
+  host,       ///< both on the host
+  device,     ///< both on the device
+  offloaded,  ///< it is on the device, and computed on the host: it is copied there, and its result back
+};
+
 /// One gradient on the timeline.
 struct StepItem {
   double ready_s = 0;  ///< when backward has made it
@@ -19,11 +26,14 @@ struct StepItem {
   std::uint32_t partitions = 1;
   const CodecInfo* codec = nullptr;
   CodecCost cost{};  ///< of the codec's calls
+  Place place = Place::host;
+  double copies_s = 0;  ///< between device and host, there and back
 };
 
-/// F(S): when a set S of gradients is synchronised, on one rank of a homogeneous world. Three resources, each of which
-/// does one thing at a time and fills its gaps: the processor, the host's NIC, and the rank's link inside the host (a
-/// rank sends as much as it receives, so both directions of a link are one). A gradient goes through them step by step,
+/// F(S): when a set S of gradients is synchronised, on one rank of a homogeneous world. Five resources, each of which
+/// does one thing at a time and fills its gaps: the processor, the device, copies between the two, the host's NIC, and
+/// the rank's link inside the host (a rank sends as much as it receives, so both directions of a link are one). The
+/// backward pass is the device's where gradients are on one. A gradient goes through them step by step,
 /// as the workflows of its route say, in a few pieces, which overlap with each other and with other gradients.
 ///
 /// Where ranks have no second processor, what one copies inside its host and its backward pass take turns with its
@@ -48,6 +58,12 @@ class StepModel {
 
   double add(const StepItem& item);
   double finish() const { return finish_; }
+  /// Seconds for which each resource is taken, and until when the last gradient takes.
+  struct Needs {
+    double processor = 0, device = 0, copies = 0, nic = 0, inside = 0;
+    double finish = 0;
+  };
+  Needs needs() const;
   /// Steps that were put on a resource: what the timeline has cost to make.
   std::size_t bookings() const { return bookings_; }
 
@@ -58,6 +74,7 @@ class StepModel {
    public:
     /// Books `duration` at or after `from`; returns when the last of it ends.
     double book(double from, double duration);
+    double booked() const { return booked_; }
 
    private:
     struct Busy {
@@ -65,6 +82,7 @@ class StepModel {
       double end;
     };
     std::deque<Busy> busy_;  // sorted, disjoint
+    double booked_ = 0;
   };
 
   struct Gradient;
@@ -80,15 +98,17 @@ class StepModel {
   double pass(const Gradient& gradient, const Layer& layer, double from, const Share& leading, const Share& ending,
               std::uint32_t parts);
   double synchronise(const Gradient& gradient);
-  Gradient describe(const StepItem& item, double ready_s) const;
+  Gradient describe(const StepItem& item, double ready_s);
   /// Whether all that a rank does is done by one processor.
   bool takes_turns() const { return costs_.processors < 2; }
   /// Until what ends at `until_s` when nothing else is done; returns when it does end.
-  double compute_backward(double until_s);
+  double compute_backward(Resource& where, double until_s);
 
   CostTable costs_;
   const World& world_;
   Resource processor_;
+  Resource device_;
+  Resource copies_;
   Resource nic_;
   Resource inside_;
   double backward_s_ = 0;    // alone

@@ -30,6 +30,7 @@ AutoTuner::AutoTuner(const ModelRequest& request, double rest_s)
   const auto none = std::ranges::find(model.uniform, "none", &std::pair<std::string, PredictedStep>::first);
   CASYNC_CHECK(none != model.uniform.end(), "no gradient may go uncompressed");
   none_s_ = none->second.step_s;
+  bound_s_ = model.bound_s;
   uncompressed_s_ = by_name(none->second.gradient_s);
   Way planned{"", request.lasting, model.step_s, by_name(model.gradient_s)};
   for (std::size_t g = 0; g < request.open.size(); ++g)
@@ -103,7 +104,10 @@ Decision AutoTuner::plan(const std::string& name, const Signature& signature, st
 std::string AutoTuner::prediction() const {
   const Way& way = ways_[referee_->current()];
   const std::string step = "the step " + in_ms(way.gradients_s + rest_s_);
-  return way.codec == "none" ? step : detail::concat(step, ", ", in_ms(none_s_ + rest_s_), " with none");
+  if (way.codec == "none") return step;
+  const std::string beside = detail::concat(step, ", ", in_ms(none_s_ + rest_s_), " with none");
+  if (!way.codec.empty()) return beside;
+  return detail::concat(beside, ", no plan under ", in_ms(bound_s_ + rest_s_));
 }
 
 }  // namespace casync

@@ -50,7 +50,8 @@ class AutoTuner {
   CostTable costs_;
   PlannerOptions options_;
   // Predicted with all gradients uncompressed.
-  double none_s_ = 0;  // of all
+  double none_s_ = 0;   // of all
+  double bound_s_ = 0;  // under which no plan is
   ByGradient uncompressed_s_;
   double rest_s_;
   std::vector<Way> ways_;  // in the order of preference
