@@ -268,6 +268,28 @@ def simulate(
     worker_threads: int = 1,
     seed: int = 1,
 ) -> Simulation: ...
+class ModelPlan(TypedDict):
+    step_s: float
+    descent_s: float
+    options_s: float
+    bound_s: float
+    alone_s: float
+    uniform: dict[str, float]
+    ways: list[dict[str, Any]]
+    bookings: int
+
+def plan_model(
+    gradients: Sequence[tuple[int, int, float]],
+    host_of: Sequence[int],
+    inter: tuple[float, float, float],
+    intra: tuple[float, float, float],
+    codecs: Mapping[str, tuple[float, float, float, float]],
+    device_codecs: Mapping[str, tuple[float, float, float, float]],
+    copy_s_per_byte: float,
+    processors: float,
+    on_device: bool,
+    compression: str,
+) -> ModelPlan: ...
 def phase_lists(executed: bool = True) -> list[str]: ...
 def why_not_phases(text: str) -> str: ...
 def replay(path: str) -> Replay: ...

@@ -14,6 +14,7 @@ void bind_session(pybind11::module_& module);
 void bind_shortcuts(pybind11::module_& module);
 void bind_together(pybind11::module_& module);
 void bind_phases(pybind11::module_& module);
+void bind_plan_model(pybind11::module_& module);
 void bind_simulate(pybind11::module_& module);
 void bind_tcp(pybind11::module_& module);
 

@@ -33,5 +33,6 @@ PYBIND11_MODULE(_core, module) {
   casync::bind_together(module);
   casync::bind_simulate(module);
   casync::bind_phases(module);
+  casync::bind_plan_model(module);
   casync::bind_tcp(module);
 }

@@ -77,10 +77,9 @@ ModelPlan plan_model(const ModelRequest& request) {
     of_options = least;
     decide_options(space, options, of_options, limit);
   }
-  if (of_options.better_than(least, kWorthwhile)) {
-    best = std::move(options);
-    plan.by_options = true;
-  }
+  if (of_options.better_than(least, kWorthwhile)) best = std::move(options);
+  plan.descent_s = least.seconds;
+  plan.options_s = of_options.seconds;
   plan.bound_s = bound_of(space);
   plan.ways = space.ways(best);
   static_cast<PredictedStep&>(plan) = space.predicted(best);

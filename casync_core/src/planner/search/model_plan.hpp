@@ -47,7 +47,8 @@ struct ModelPlan : PredictedStep {
   /// With each candidate for all gradients of which it is one; the others have what is fastest alone.
   std::vector<std::pair<std::string, PredictedStep>> uniform;
   double bound_s = 0;        ///< no choice takes less; it may lie far below the best one
-  bool by_options = false;   ///< the options of ByteComp are better than what the descent has found
+  double descent_s = 0;      ///< what the descent has found
+  double options_s = 0;      ///< what the options of ByteComp come to
   std::size_t bookings = 0;  ///< what both searches have cost: StepModel::bookings
 };
 
