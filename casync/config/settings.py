@@ -58,8 +58,9 @@ class Config:
     mapping here, the same in JSON in the variable, `{"*.bias": "none", "*": "onebit"}`."""
 
     topology: str = _setting("auto", Path(), "CASYNC_TOPOLOGY", HOROVOD_HIERARCHICAL_ALLREDUCE=only_if_on("two_level"))
-    """`CASYNC_TOPOLOGY` [`HOROVOD_HIERARCHICAL_ALLREDUCE=1`: two_level] (auto): auto, direct, ps, ring, two_level, or
-    the path of a JSON file with a graph (`casync.plan.topology`), where no `topology=` is given."""
+    """`CASYNC_TOPOLOGY` [`HOROVOD_HIERARCHICAL_ALLREDUCE=1`: two_level] (auto): auto, direct, ps, ring, two_level, a
+    list of phases (docs/plans.md), or the path of a JSON file with a graph (`casync.plan.topology`), where no
+    `topology=` is given."""
 
     min_numel: int = _setting(_constants.MIN_NUMEL, Count(0), "CASYNC_MIN_NUMEL")
     """`CASYNC_MIN_NUMEL` (4096): gradients of fewer elements go uncompressed, unless a rule names them in full."""
