@@ -268,6 +268,7 @@ def simulate(
     worker_threads: int = 1,
     seed: int = 1,
 ) -> Simulation: ...
+
 class ModelPlan(TypedDict):
     step_s: float
     descent_s: float

@@ -117,6 +117,11 @@ struct PlannerOptions {
   double least_partition_bytes = 16 << 10;   ///< lower limit of a partition's payload, where the two above allow it
   double ring_from_bytes = kRingFromBytes;
   std::optional<std::string> topology;  ///< for gradients whose signature says "auto"
+  // To count what a route costs takes long in large worlds (planner/cost/route_costs.hpp). So up to how many members
+  // the plan of a whole model may have other routes than those of the rules, and up to how many lists of phases.
+  std::uint32_t all_routes_up_to = 32;
+  std::uint32_t lists_up_to = 16;
+  std::uint32_t interval = 1;           ///< of a covap(...) that leaves it open
   std::uint32_t epoch = 0;              ///< copied into the plan
 };
 
@@ -163,7 +168,7 @@ struct Decision {
 ///   before all. "always(...)" around any of these lifts min_numel.
 /// - "covap(fp16, interval=4)" has the gradient synchronised in one step of so many, with that codec (period; whoever
 ///   knows the other gradients deals the offset: planner/search/assign_offsets.hpp). Below min_numel, and until the
-///   codec begins, it goes in every step.
+///   codec begins, it goes in every step. Of "covap(fp16)" the options have the interval.
 /// - A `way` in the request is taken as it is, in place of the fastest one.
 /// - A topology that the user names is obeyed. Otherwise the first of these holds: direct for payloads up to
 ///   direct_limit_bytes; two_level for payloads above flat_limit_bytes if there are several hosts and one of them has
@@ -188,7 +193,8 @@ void check_compression(std::string_view text);
 /// InvalidArgument for an auto(...) with such a codec.
 bool takes_momentum(std::string_view text);
 
-/// In one of how many steps a gradient with this compression is synchronised: 1 without "covap(...)".
+/// In one of how many steps a gradient with this compression is synchronised: 1 without "covap(...)", and where that
+/// leaves it open, the most that it may be.
 std::uint32_t interval_of(std::string_view text);
 
 /// Whether a codec of this compression, or one that `auto` may choose, keeps something of a gradient between steps; or

@@ -12,6 +12,9 @@ namespace py = pybind11;
 namespace casync {
 namespace {
 
+/// No job waits for it, so it may count for longer.
+constexpr std::uint32_t kLargest = 128;
+
 using Costs = std::map<std::string, std::array<double, 4>>;
 
 LinkCost link_of(const std::array<double, 3>& link) { return {link[0], link[1], link[2]}; }
@@ -58,7 +61,8 @@ py::dict plan(const std::vector<std::tuple<std::int64_t, std::int64_t, double>>&
     gradient.signature.memory = on_device ? MemoryKind::device : MemoryKind::host;
     costs.gradients[gradient.name] = {static_cast<double>(rows * cols) * 4, {}, ready_s};
   }
-  const PlannerOptions options;
+  PlannerOptions options;
+  options.all_routes_up_to = options.lists_up_to = kLargest;
   const OwnerLoad load;
   const std::vector<SettledGradient> settled;
   ModelPlan plan;

@@ -19,8 +19,7 @@ def optimizer_of(compression, **arguments):
 @pytest.mark.parametrize(
     ("compression", "why"),
     [
-        ("covap", "it needs a codec and an interval; write covap"),
-        ("covap(fp16)", "it needs both a codec and an interval"),
+        ("covap(dgc)", "dgc takes over the optimizer's momentum"),
         ("covap(fp16, interval=0)", "interval=0 is not a whole number from 1 to 8"),
         ("covap(fp16, interval=9)", "interval=9 is not a whole number from 1 to 8"),
         ("covap(fp16, interval=auto)", "interval=auto is not a whole number"),

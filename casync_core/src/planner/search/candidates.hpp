@@ -13,9 +13,8 @@ std::vector<Alternative> ways_of(const PlanRequest& request);
 
 /// The same by lists of phases (routes/phase_list.hpp) that no route of another name is, with the partitions that suit
 /// them best alone. Of those with one owner for all partitions there are none, because they never take less than the
-/// same with several; and none where a topology is named, in worlds without levels, and in such of more than
-/// kListsUpTo members: to count what they cost would take long there.
+/// same with several; and none where a topology is named, in worlds without levels, and in such of more members
+/// than the options say.
 std::vector<Alternative> listed_ways_of(const PlanRequest& request);
-inline constexpr std::uint32_t kListsUpTo = 16;
 
 }  // namespace casync

@@ -65,11 +65,10 @@ inline constexpr std::size_t kSearchBookings = 3'000'000;
 /// helps. Among steps of one length the one stays that changes training less. A route or a number of partitions that
 /// the rules would not choose has to save kWorthwhile of the step, because F(S) knows them less well.
 ///
-/// A gradient without a measured readiness is ready when the one before it is. Worlds of more than kAllRoutesUpTo
-/// members keep the routes of the rules: to count all would take long there.
+/// A gradient without a measured readiness is ready when the one before it is. Worlds of more members than
+/// the options say keep the routes of the rules.
 ModelPlan plan_model(const ModelRequest& request);
 inline constexpr double kWorthwhile = 0.02;
-inline constexpr std::uint32_t kAllRoutesUpTo = 32;
 
 /// How much a codec changes training, as far as one can say without training: nothing, a rounding, or more.
 int loss_of(const std::string& spec);

@@ -171,9 +171,12 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
     decision.plan.until = candidates.until;
     if (asked.automatic) rule = "auto";
     const bool begins_later = candidates.codecs.empty() && candidates.until > 0;
-    if (!small && !begins_later) decision.plan.period = asked.interval;
-    if (decision.plan.period > 1) rule = detail::concat("as asked, in one step of ", asked.interval);
-    if (small && asked.interval > 1)
+    const bool is_open = asked.interval == 0;
+    if (!small && !begins_later) decision.plan.period = is_open ? request.options.interval : asked.interval;
+    if (decision.plan.period > 1) {
+      rule = detail::concat("as asked, in one step of ", decision.plan.period, is_open ? ", which was measured" : "");
+    }
+    if (small && asked.interval != 1)
       rule = detail::concat("under ", request.options.min_numel, " elements it goes in every step");
     if (candidates.codecs.empty()) {
       consider(*none);
@@ -293,7 +296,8 @@ std::vector<Alternative> listed_ways_of(const PlanRequest& request) {
   const Asked asked = checked_request(request);
   const Signature& signature = request.signature;
   const World& world = request.world;
-  if (asked.topology || world.hosts() < 2 || world.most_ranks() < 2 || world.members() > kListsUpTo) return {};
+  if (asked.topology || world.hosts() < 2 || world.most_ranks() < 2 || world.members() > request.options.lists_up_to)
+    return {};
   if (signature.kind != OpKind::allreduce) return {};
   const Gradient gradient{request, world,
                           static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype)),

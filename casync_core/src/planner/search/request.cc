@@ -117,23 +117,20 @@ std::uint32_t parse_interval(std::string_view part, std::string_view text) {
   return interval;
 }
 
-/// The codec and the interval in "covap(fp16, interval=4)".
+/// The codec and the interval in "covap(fp16, interval=4)". Both may be left out.
 Compression parse_covap(std::string_view inside, std::string_view text) {
   const std::vector<std::string> parts = split_specs(inside, text);
-  if (parts.size() == 1) {
-    refuse_covap(text,
-                 "it needs both a codec and an interval, which is not chosen by itself; write covap(fp16, interval=4)");
-  }
-  Compression found;
-  found.choice = parts[0];
-  for (std::size_t i = 1; i < parts.size(); ++i) found.interval = parse_interval(parts[i], text);
-  if (parts.size() > 2) refuse_covap(text, "it has two intervals; write covap(fp16, interval=4)");
+  Compression found{.interval = 0, .choice = "none"};
+  const bool has_codec = parts[0].find('=') >= parts[0].find('(');
+  if (has_codec) found.choice = parts[0];
+  for (std::size_t i = has_codec ? 1 : 0; i < parts.size(); ++i) found.interval = parse_interval(parts[i], text);
+  if (parts.size() > (has_codec ? 2 : 1)) refuse_covap(text, "it has two intervals; write covap(fp16, interval=4)");
   if (parse_always(found.choice)) refuse_covap(text, "always goes around covap; write always(covap(...))");
   if (parse_auto(found.choice)) {
     refuse_covap(text,
                  "auto compares ways by the time of single steps, and here no step is like the next; name a codec");
   }
-  if (make_codec(found.choice)->info().momentum && found.interval > 1) {
+  if (make_codec(found.choice)->info().momentum && found.interval != 1) {
     refuse_covap(text, detail::concat(found.choice,
                                       " takes over the optimizer's momentum, and has to see the gradient "
                                       "of every step"));
@@ -153,8 +150,9 @@ Compression parse_compression(std::string_view text) {
   const auto always = parse_always(text);
   const std::string_view inside = trim(always.value_or(text));
   const auto covap = in_brackets(inside, "covap");
-  if (inside == "covap") refuse_covap(text, "it needs a codec and an interval; write covap(fp16, interval=4)");
-  Compression found = covap ? parse_covap(*covap, text) : Compression{.choice = std::string(inside)};
+  Compression found = inside == "covap" ? parse_covap("none", text)
+                      : covap           ? parse_covap(*covap, text)
+                                        : Compression{.choice = std::string(inside)};
   found.always = always.has_value();
   return found;
 }
@@ -214,7 +212,10 @@ std::vector<std::shared_ptr<const Codec>> codecs_of(std::string_view text) {
 
 }  // namespace
 
-std::uint32_t interval_of(std::string_view text) { return parse_compression(text).interval; }
+std::uint32_t interval_of(std::string_view text) {
+  const std::uint32_t interval = parse_compression(text).interval;
+  return interval == 0 ? kMostInterval : interval;
+}
 
 bool keeps_state(std::string_view text) {
   constexpr Shape kAnyMatrix{256, 256};
@@ -241,9 +242,10 @@ Asked parse_request(const PlanRequest& request) {
   const Compression compression = parse_compression(signature.compression);
   asked.always = compression.always;
   asked.interval = compression.interval;
-  if (const auto why_not = why_not_held(signature); asked.interval > 1 && why_not) {
-    throw InvalidArgument(detail::concat("tensor ", request.name, " cannot be synchronised in one step of ",
-                                         asked.interval, ": ", *why_not, "; give it a codec without covap"));
+  if (const auto why_not = why_not_held(signature); asked.interval != 1 && why_not) {
+    const std::string several = asked.interval == 0 ? "several" : detail::concat(asked.interval);
+    throw InvalidArgument(detail::concat("tensor ", request.name, " cannot be synchronised in one step of ", several,
+                                         ": ", *why_not, "; give it a codec without covap"));
   }
   auto specs = parse_auto(compression.choice);
   if (!specs) {

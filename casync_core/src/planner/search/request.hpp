@@ -18,7 +18,7 @@ inline constexpr std::uint32_t kMostInterval = 8;
 /// The text of a compression, without what stands around its choice of codecs.
 struct Compression {
   bool always = false;         ///< "always(...)": whatever the gradient's size
-  std::uint32_t interval = 1;  ///< "covap(fp16, interval=4)": a gradient goes in one step of so many
+  std::uint32_t interval = 1;  ///< "covap(fp16, interval=4)": a gradient goes in one step of so many; 0: left open
   std::string choice;          ///< a codec's spec, "auto" or "auto(...)"; not checked yet where interval is 1
 };
 
@@ -31,9 +31,9 @@ struct Asked {
   std::optional<std::string> topology;               ///< the one named, by the signature or else by the options
 };
 
-/// The only reader of "always(...)" and "covap(...)"; always(...) stands outside. Throws InvalidArgument for what
-/// cannot be read, for an interval that is not from 1 to kMostInterval, and for a covap of what cannot wait for several
-/// steps.
+/// The only reader of "always(...)" and "covap(...)"; always(...) stands outside. "covap" is covap(none). Throws
+/// InvalidArgument for what cannot be read, for an interval that is not from 1 to kMostInterval, and for a covap of
+/// what cannot wait for several steps.
 Compression parse_compression(std::string_view text);
 
 /// Why what a step leaves of such a tensor cannot wait for a later one, as a clause; nothing if it can.

@@ -100,7 +100,7 @@ void SearchSpace::add(const OpenGradient& of, double ready_s) {
     if (std::ranges::find(codecs_, one.way.codec) == codecs_.end()) codecs_.push_back(one.way.codec);
   }
   gradient.named = gradient.by_rules;
-  if (request_.world.members() > kAllRoutesUpTo) return;
+  if (request_.world.members() > request_.options.all_routes_up_to) return;
   std::string before;
   for (const Alternative& way : ways_of(request)) {
     const std::string carried = way.codec + " by " + way.topology;

@@ -68,13 +68,32 @@ LogRecord record_of(const std::string& name, const GradientPlan& plan, std::stri
            {"epoch", std::int64_t{plan.epoch}}}};
 }
 
+LogRecord record_of(const FoundInterval& found) {
+  const std::string ratio = found.backward_s <= 0 ? "no backward pass was seen that could hide it"
+                                                  : detail::concat("backward ", in_ms(found.backward_s));
+  const std::string longer =
+      found.wanted > found.steps
+          ? detail::concat(". ", found.wanted, " would hide it, but an interval over ", kMostFound,
+                           " multiplies the learning rate by as much: name it, if your training bears that")
+          : "";
+  return {LogLevel::info,
+          detail::concat("covap: communication ", in_ms(found.communication_s), " a step, ", in_ms(found.waiting_s),
+                         " of it may wait; ", ratio, ": interval ", found.steps, longer),
+          {{"event", "interval"},
+           {"interval", std::int64_t{found.steps}},
+           {"communication_s", found.communication_s},
+           {"waiting_s", found.waiting_s},
+           {"backward_s", found.backward_s}}};
+}
+
 const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const std::string& name,
                                const Signature& signature) {
   const auto at = options.fixed.find(name);
   if (at == options.fixed.end() || signature.kind != OpKind::allreduce) return nullptr;
   const auto [always, interval, choice] = parse_compression(signature.compression);
   const bool named = !choice.empty() && !is_automatic(signature);
-  if (named && (interval != at->second.period || !same_codec(choice, at->second.codec))) return nullptr;
+  const bool same_interval = interval == 0 || interval == at->second.period;
+  if (named && !(same_interval && same_codec(choice, at->second.codec))) return nullptr;
   return &at->second;
 }
 
@@ -96,6 +115,9 @@ void check_period(const GradientPlan& fixed, const Signature& signature) {
   if (const auto why_not = why_not_held(signature); fixed.period > 1 && why_not)
     throw InvalidArgument(detail::concat("it synchronises in one step of ", fixed.period, ", and ", *why_not));
 }
+
+/// Whether its interval is left to what is measured.
+bool has_open_interval(const Signature& signature) { return parse_compression(signature.compression).interval == 0; }
 
 /// The codecs that compete with `none` for an automatic gradient, now or in a later step: canonical specs.
 std::vector<std::string> competitors(const MeasuredPlanning::Options& options, const std::string& name,
@@ -128,6 +150,12 @@ class MeasuredPlanning::ModelWork final : public PlanWork {
     if (const auto& rests = of.rests_.values(); !rests.empty()) rest_s_ = std::ranges::min(rests);
   }
   void run() override {
+    const ModelRequest request{world, costs, options_, lasting_, open_, settled_};
+    const auto waits = [&](const SettledGradient& gradient) {
+      const Compression asked = parse_compression(gradient.signature.compression);
+      return asked.interval == 0 && (asked.always || gradient.signature.shape.numel() >= options_.min_numel);
+    };
+    if (std::ranges::any_of(settled_, waits)) interval = find_interval(request, waits);
     if (!open_.empty()) contest.emplace(ModelRequest{world, costs, options_, lasting_, open_, settled_}, rest_s_);
   }
 
@@ -135,6 +163,7 @@ class MeasuredPlanning::ModelWork final : public PlanWork {
   MeasuredCosts measured;
   CostTable costs;
   std::optional<AutoTuner> contest;
+  std::optional<FoundInterval> interval;
 
  private:
   PlannerOptions options_;
@@ -178,6 +207,11 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
   const CostTable priors;
   const World world(options.host_of);
   check_gradient({name, signature, world, priors, options.planner, {}});
+  if (options.deterministic && has_open_interval(signature)) {
+    throw InvalidArgument(detail::concat("tensor ", name, ": ", signature.compression,
+                                         " measures its interval, which differs from run to run, and the mode is "
+                                         "deterministic; name one, as in covap(fp16, interval=4)"));
+  }
   try {
     const GradientPlan* fixed = find_fixed(options, name, signature);
     if (fixed == nullptr) return;
@@ -207,7 +241,7 @@ void MeasuredPlanning::check(const Options& options, const std::string& name, co
 
 bool MeasuredPlanning::is_planned_again(const Signature& signature) const {
   if (options_.deterministic) return false;
-  return is_automatic(signature) || (options_.re_plan && reduces(signature.kind));
+  return is_automatic(signature) || has_open_interval(signature) || (options_.re_plan && reduces(signature.kind));
 }
 
 /// Whether the planner chooses its codec.
@@ -219,6 +253,7 @@ bool MeasuredPlanning::is_open(const std::string& name, const Signature& signatu
 }
 
 std::vector<std::string> MeasuredPlanning::define(const std::string& name, const Signature& signature) {
+  interval_is_open_ |= !options_.deterministic && has_open_interval(signature);
   if (tells_at_ > 0 || !is_open(name, signature)) return {};
   std::vector<std::string> wanted;
   for (std::string& codec : competitors(options_, name, signature)) {
@@ -291,10 +326,20 @@ Decision MeasuredPlanning::decide(const std::string& name, const Signature& sign
   }
   PlannerOptions planner = options_.planner;
   planner.epoch = is_planned_again(signature) ? epoch_ : 0;
+  planner.interval = interval_;
   Decision decision = plan_gradient({name, signature, world_, costs_, planner, load_, sequence});
+  if (decision.plan.period > kMostFound && !std::exchange(warned_, true)) {
+    log_({LogLevel::warning,
+          detail::concat("covap: an interval of ", decision.plan.period,
+                         " applies so many gradients at once, as if the learning rate were so many times larger. "
+                         "Compare the loss with that of a shorter one (docs/covap.md)"),
+          {{"event", "interval"}, {"tensor", name}, {"interval", std::int64_t{decision.plan.period}}}});
+  }
   if (decision.plan.period > 1) {
     offsets_.deal(name, decision.plan);
     decision.load = load_;  // what goes in one step of several is dealt to owners apart
+  } else {
+    offsets_.forget(name);
   }
   if (!is_planned_again(signature)) {
     lasting_.bytes.resize(decision.load.bytes.size());
@@ -448,6 +493,10 @@ void MeasuredPlanning::adopt(ModelWork& work) {
   contest_.reset();
   if (work.contest) contest_.emplace(std::move(*work.contest));
   began_ = std::nullopt;
+  if (work.interval) {
+    interval_ = work.interval->steps;
+    log_(record_of(*work.interval));
+  }
   if (!options_.explain) return;
   log_({LogLevel::info,
         "measured: " + describe(costs_),

@@ -16,6 +16,7 @@
 #include "planner/cost/measurements.hpp"
 #include "planner/cost/world.hpp"
 #include "planner/search/assign_offsets.hpp"
+#include "planner/search/interval.hpp"
 #include "planner/search/model_plan.hpp"
 #include "planner/tune/auto_tuner.hpp"
 #include "planner/tune/drift.hpp"
@@ -60,7 +61,8 @@ class MeasuredPlanning final : public Planning {
   std::vector<std::string> define(const std::string& name, const Signature& signature) override;
   void forget(const std::string& name, const Signature& signature) override;
   bool measuring() const override {
-    return options_.host_of.size() > 1 && (options_.re_plan || (!timed_.empty() && tells_at_ == 0));
+    const bool once = !timed_.empty() || interval_is_open_;
+    return options_.host_of.size() > 1 && (options_.re_plan || (once && tells_at_ == 0));
   }
   void measured(const Measurement& measurement) override { measurements_.add(measurement); }
   void encoded(const EncodedSize& size) override { measurements_.add(size); }
@@ -119,6 +121,9 @@ class MeasuredPlanning final : public Planning {
   CostTable costs_;
   MeasuredCosts measured_;  // what of them was
   std::uint32_t epoch_ = 0;
+  std::uint32_t interval_ = 1;     // where covap(...) leaves it open
+  bool interval_is_open_ = false;  // of some gradient
+  bool warned_ = false;            // of a long interval
   Drift drift_;
   Recent<double, 8> rests_;  // Stepped::rest_s
   OwnerLoad load_;

@@ -20,6 +20,16 @@ void await(const Socket& socket, short events, Rank peer, Clock::time_point dead
   }
 }
 
+/// Those whose sockets have ended by now, and `one`: a rank that leaves because of another one may be seen first.
+std::vector<Rank> gone(const std::vector<Given>& peers, Rank one) {
+  std::vector<Rank> gone;
+  for (Rank peer = 0; peer < peers.size(); ++peer) {
+    pollfd set{.fd = peers[peer].heads.descriptor(), .events = POLLRDHUP, .revents = 0};
+    if (peer == one || (set.fd >= 0 && ::poll(&set, 1, 0) > 0)) gone.push_back(peer);
+  }
+  return gone;
+}
+
 }  // namespace
 
 std::vector<Given> take(const std::vector<PeerSockets>& peers) {
@@ -36,12 +46,14 @@ std::vector<Given> take(const std::vector<PeerSockets>& peers) {
 std::vector<std::uint64_t> exchange(Rank self, const std::vector<Given>& peers, std::uint64_t own,
                                     Clock::time_point deadline) {
   std::vector<std::uint64_t> words(peers.size(), own);
-  const auto check = [](const Moved& moved, Rank peer) {
-    if (moved.ended || moved.error != 0) {
-      throw PeerFailure(detail::concat("rank ", peer, " has gone while the session was connected",
-                                       moved.error != 0 ? ": " + error_text(moved.error) : std::string()),
-                        {.peer = peer});
-    }
+  const auto check = [&](const Moved& moved, Rank one) {
+    if (!moved.ended && moved.error == 0) return;
+    std::string ranks;
+    const std::vector<Rank> all = gone(peers, one);
+    for (const Rank peer : all) ranks += detail::concat(ranks.empty() ? "rank " : " and rank ", peer);
+    throw PeerFailure(detail::concat(ranks, all.size() > 1 ? " have" : " has", " gone while the session was connected",
+                                     moved.error != 0 ? ": " + error_text(moved.error) : std::string()),
+                      {.peer = one});
   };
   const auto through = [&](Rank peer, std::span<std::byte> bytes, short events, auto move) {
     while (!bytes.empty()) {
