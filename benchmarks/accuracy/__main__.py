@@ -42,6 +42,8 @@ CODECS = (
     "randomk",
     "topkc",
     "thc",
+    "ternary",
+    "sparseloco",
 )
 
 

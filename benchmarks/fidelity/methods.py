@@ -37,6 +37,7 @@ ROUNDS = {
     "LocalSGD 32, onebit": Method("onebit", every=32, outer=None),
     "DiLoCo 32, powersgd(rank=4)": Method("powersgd(rank=4, start_step=0)", every=32),
     "LocalSGD 32, powersgd(rank=4)": Method("powersgd(rank=4, start_step=0)", every=32, outer=None),
+    "DiLoCo 32, sparseloco": Method("sparseloco(feedback_decay=0.95)", every=32, outer=(1.0, 0.0)),
     "DiLoCo 32, streaming": Method(every=32, fragments=4, delay=8),
     "DiLoCo 32, streaming, onebit": Method("onebit", every=32, fragments=4, delay=8),
 }
@@ -58,6 +59,8 @@ CODECS = {
         "thc",
         "topkc(bits=0.5, chunk=128)",
         "randomk",
+        "ternary",
+        "sparseloco",
         "terngrad(bits=2)",
         "threelc",
         "graddrop",

@@ -33,9 +33,10 @@ WITH_FEEDBACK = [
     "threelc",
     "tbq",
     "adacomp",
+    "always(sparseloco)",
     "fp16",
 ]
-CODECS = [*WITH_FEEDBACK, "terngrad(bits=8)"]
+CODECS = [*WITH_FEEDBACK, "terngrad(bits=8)", "always(ternary)"]
 
 
 @pytest.fixture(autouse=True)

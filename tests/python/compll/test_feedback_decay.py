@@ -36,6 +36,17 @@ def topk(x: np.ndarray) -> np.ndarray:
     return decoded.reshape(x.shape)
 
 
+def sparseloco(x: np.ndarray) -> np.ndarray:
+    """Of each 4096 values the 64 largest, each as the mean of those in its bin."""
+    values, decoded = x.ravel().astype(np.float64), np.zeros(x.size, F)
+    for begin in range(0, values.size, 4096):
+        own = values[begin : begin + 4096]
+        sent = np.argsort(-np.abs(own), kind="stable")[:64]
+        place = np.clip(np.floor((own[sent] - own[sent].mean()) / (6 * own[sent].std() / 4)), -2, 1)
+        decoded[begin + sent] = [own[sent][place == bin].mean() for bin in place]
+    return decoded.reshape(x.shape)
+
+
 class Direct:
     """All ranks send to all."""
 
@@ -112,6 +123,10 @@ class TestAgainstNumPy:
     def test_topk(self, decay: float, size: int, shape: tuple[int, int]) -> None:
         world = World(_core.Codec(f"topk(ratio=0.05, feedback_decay={decay})"), shape, size)
         follow(world, Direct(topk, decay, size, shape), shape)
+
+    def test_sparseloco(self, decay: float, size: int, shape: tuple[int, int]) -> None:
+        world = World(_core.Codec(f"sparseloco(feedback_decay={decay})"), shape, size, cut=3)
+        follow(world, Direct(sparseloco, decay, size, shape), shape)
 
     @pytest.mark.parametrize("route", ["direct", "parameter server"])
     def test_powersgd(self, decay: float, size: int, shape: tuple[int, int], route: str) -> None:

@@ -23,7 +23,7 @@ def packed(name: str) -> list[str]:
 def test_all_are_there() -> None:
     of_the_paper = {"onebit", "tbq", "terngrad", "dgc", "graddrop"}
     others = {"powersgd", "adacomp", "threelc", "efsignsgd", "topk", "qsgd", "minmax_uint8", "int8", "int4", "fp8"}
-    assert set(LIBRARY) == of_the_paper | others | {"topkc", "thc", "randomk"}
+    assert set(LIBRARY) == of_the_paper | others | {"topkc", "thc", "randomk", "ternary", "sparseloco"}
 
 
 @pytest.mark.parametrize("name", sorted(LIBRARY))
@@ -45,6 +45,11 @@ def test_each_is_a_whole_codec(name: str) -> None:
         ("efsignsgd", ["float", "uint1* of gradient.size elements"]),
         ("minmax_uint8", ["float", "float", "uint8* of gradient.size elements"]),
         ("int4", ["float", "uint4* of gradient.size elements"]),
+        ("ternary", ["float", "uint2* of gradient.size elements"]),
+        (
+            "sparseloco",
+            ["float"] * 4 + [f"uint{bits}* of min(params.k, size) elements" for bits in (8, 4, 2)],
+        ),
     ],
 )
 def test_payloads(name: str, items: list[str]) -> None:
@@ -85,6 +90,7 @@ def test_feedback() -> None:
     assert {name for name, kind in kinds.items() if kind == "own"} == {"dgc", "adacomp"}
     assert {name for name, kind in kinds.items() if kind == "none"} == {
         "terngrad",
+        "ternary",
         "qsgd",
         "minmax_uint8",
         "int8",

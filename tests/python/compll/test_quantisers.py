@@ -1,5 +1,5 @@
-"""int8, int4, fp8, qsgd, minmax_uint8, efsignsgd and topk beside the formulas of their papers, written in NumPy, and
-beside PyTorch's own 8-bit floats. The interpreter of the typed tree (conftest.py) runs them.
+"""int8, int4, fp8, qsgd, ternary, minmax_uint8, efsignsgd, topk and sparseloco beside the formulas of their papers,
+written in NumPy, and beside PyTorch's own 8-bit floats. The interpreter of the typed tree (conftest.py) runs them.
 """
 
 from __future__ import annotations
@@ -127,3 +127,70 @@ def test_topk_sends_the_largest(machine: Any, ratio: float) -> None:
     largest = np.argsort(-np.abs(x), kind="stable")[:k]
     expected[largest] = x[largest]
     np.testing.assert_array_equal(decoded, expected)
+
+
+def clipped(x: np.ndarray, clip: float) -> tuple[float, np.ndarray]:
+    """The scale of TernGrad, and what it makes of x on average."""
+    wide = x.astype(np.float64)
+    scale = min(np.abs(wide).max(), clip * math.sqrt(np.square(wide).mean()))
+    return scale, np.clip(wide, -scale, scale)
+
+
+@pytest.mark.parametrize("clip", [2.5, 1.5, 64.0])
+@pytest.mark.parametrize("x", [gradient(600), heavy(600), heavy(600) * F(1e30)], ids=["normal", "heavy", "huge"])
+def test_ternary_is_the_clipped_gradient_on_average(machine: Any, x: np.ndarray, clip: float) -> None:
+    draws, total = 64, np.zeros(len(x))
+    scale, expected = clipped(x, clip)
+    for step in range(draws):
+        decoded = decoded_of(machine, "ternary", x, step, clip=F(clip))
+        np.testing.assert_allclose(np.abs(decoded[decoded != 0]), scale, rtol=1e-6)
+        assert (decoded * x >= 0).all()
+        assert (np.abs(decoded) > 0)[np.abs(x) > scale * 1.0001].all()
+        total += decoded
+    share = np.abs(expected) / scale  # how often it is sent; a draw's deviation is the root of share * (1 - share)
+    error = (total / draws - expected) / scale
+    assert np.abs(error).max() < 4.5 * 0.5 / math.sqrt(draws)
+    assert abs(error.mean()) < 4 * math.sqrt((share * (1 - share)).mean() / draws / len(x))
+    if clip == 64:
+        np.testing.assert_allclose(expected, x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, -3.5, 1e-30, 1e30])
+def test_ternary_of_one_value_is_exact(machine: Any, value: float) -> None:
+    x = np.full(700, value, F)
+    np.testing.assert_allclose(decoded_of(machine, "ternary", x), x, rtol=1e-6)
+
+
+def test_ternary_sends_what_is_tiny_as_zeros(machine: Any) -> None:
+    assert not decoded_of(machine, "ternary", np.full(700, 2.0**-101, F)).any()
+
+
+def sparseloco(x: np.ndarray, k: int = 64, width: float = 6) -> np.ndarray:
+    """Of each chunk the k largest, each as the mean of those in its bin; in float64."""
+    decoded = np.zeros(len(x))
+    for begin in range(0, len(x), 4096):
+        own = x[begin : begin + 4096].astype(np.float64)
+        sent = np.argsort(-np.abs(own), kind="stable")[:k]
+        value, place = own[sent], np.zeros(len(sent), int)
+        if value.std() > 0:
+            place = np.clip(np.floor((value - value.mean()) / (width * value.std() / 4)) + 2, 0, 3).astype(int)
+        decoded[begin + sent] = [value[place == bin].mean() for bin in place]
+    return decoded
+
+
+@pytest.mark.parametrize(("k", "width"), [(64, 6.0), (1, 6.0), (300, 2.5), (4096, 6.0)])
+@pytest.mark.parametrize(
+    "x", [gradient(5000), heavy(5000), heavy(5000) * F(1e30), gradient(40)], ids=["normal", "heavy", "huge", "few"]
+)
+def test_sparseloco_sends_the_mean_of_each_bin(machine: Any, x: np.ndarray, k: int, width: float) -> None:
+    decoded = decoded_of(machine, "sparseloco", x, length=4096, k=k, range=F(width))
+    np.testing.assert_allclose(decoded, sparseloco(x, k, width), rtol=2e-5, atol=1e-7 * np.abs(x).max())
+
+
+def test_sparseloco_has_fourteen_bits_for_each_value_that_it_sends(machine: Any) -> None:
+    x = gradient(4096)
+    payload = machine("sparseloco", (1, 4096)).encode(x)
+    assert len(payload) == 4 * 4 + 64 * 14 / 8
+    for length in (1, 63, 64, 65):  # all of a chunk that is shorter
+        few = machine("sparseloco", (1, length))
+        assert np.count_nonzero(few.decode(few.encode(x[:length]))) == min(64, length)

@@ -14,9 +14,10 @@ pytestmark = pytest.mark.usefixtures("several")
 
 SHAPE = (96, 128)
 NUMEL = SHAPE[0] * SHAPE[1]
-UNBIASED = ["terngrad(bits=2)", "terngrad(bits=4)", "qsgd(bits=4)", "int8"]
+UNBIASED = ["terngrad(bits=2)", "terngrad(bits=4)", "ternary(clip=64)", "qsgd(bits=4)", "int8"]
 """Whose errors are independent and have no mean."""
-FEEDBACK = ["onebit", "efsignsgd", "topk(ratio=0.05)", "randomk(ratio=0.1)", "int4", "thc", "tbq", "threelc"]
+FEEDBACK = ["onebit", "efsignsgd", "topk(ratio=0.05)", "randomk(ratio=0.1)", "sparseloco", "int4", "thc", "tbq"]
+FEEDBACK += ["threelc"]
 """Whose errors are sent later."""
 HEAVY = {
     "normal": lambda rng: rng.standard_normal(NUMEL),
@@ -71,6 +72,7 @@ def test_the_residual_is_what_a_codec_with_feedback_has_not_sent_and_smaller_tha
         "onebit": 1.0,
         "efsignsgd": 1 - float(gradient.abs().sum()) ** 2 / (NUMEL * norm),  # Karimireddy et al. 2019, assumption A
         "topk(ratio=0.05)": 1 - 0.8 * 0.05,  # Stich et al. 2018; the threshold is sampled
+        "sparseloco": 1.0,
         "int4": 1.0,
         "powersgd(rank=4, start_step=0)": 1.0,
     }
