@@ -18,6 +18,8 @@ struct Known {
 constexpr Known kKnown[]{
     {"onebit", {.encode = 1.3, .feedback = 0.65, .decode_merge = 1.3}, {}},
     {"terngrad", {.encode = 0.55, .decode_merge = 1.2}, {.terngrad = true}},
+    {"ternary", {.encode = 0.55, .decode_merge = 1.2}, {}},
+    {"sparseloco", {.feedback = 0.5}, {}},
     {"tbq", {.feedback = 0.55, .decode_merge = 1.2}, {}},
     {"graddrop", {.feedback = 0.6}, {}},
     {"dgc", {.encode = 0.4}, {}},

@@ -79,6 +79,8 @@ Options parse(int argc, char** argv) {
                       "terngrad(bits=2)",
                       "terngrad(bits=4)",
                       "terngrad(bits=8)",
+                      "ternary",
+                      "sparseloco",
                       "tbq",
                       "graddrop",
                       "dgc(ratio=0.001)",

@@ -48,7 +48,9 @@ struct Distributions {
                                   "topk(ratio=0.03)",
                                   "randomk(ratio=0.1)",
                                   "topkc",
-                                  "thc"};
+                                  "thc",
+                                  "ternary",
+                                  "sparseloco"};
   std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,
                                 DType::float16, DType::bfloat16, DType::float64};
   std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,

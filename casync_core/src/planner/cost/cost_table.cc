@@ -19,6 +19,7 @@ constexpr std::array kPriors{
     Prior{"onebit", {2e-6, 0.20e-9, 2e-6, 0.10e-9}},
     Prior{"efsignsgd", {2e-6, 0.20e-9, 2e-6, 0.10e-9}},
     Prior{"terngrad", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
+    Prior{"ternary", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
     Prior{"int8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
     Prior{"qsgd", {2e-6, 0.25e-9, 2e-6, 0.15e-9}},
     Prior{"minmax_uint8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
