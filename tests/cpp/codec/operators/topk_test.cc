@@ -76,8 +76,28 @@ TEST(TopK, IsExactWhereASampleMisleads) {
   }
 }
 
+TEST(TopK, IsExactForAFewOfAShortArray) {
+  for (const std::int64_t n : {1023, 1024, 1151, 1152, 4096, 5000, 32767, 32768}) {
+    std::vector<std::vector<float>> arrays;
+    for (const Kind kind : kKinds) arrays.push_back(values_of(kind, n));
+    std::vector<float> one_part(static_cast<std::size_t>(n), 1.0F);  // all that is large lies in one of the parts
+    for (std::size_t i = 5; i < one_part.size(); i += 128) one_part[i] = -2.0F - static_cast<float>(i % 7);
+    std::vector<float> end(static_cast<std::size_t>(n), 0.5F);  // or where parts are not whole any more
+    for (std::size_t i = end.size() - 20; i < end.size(); ++i) end[i] = 1.0F + static_cast<float>(i % 3);
+    arrays.push_back(one_part);
+    arrays.push_back(end);
+    for (const std::vector<float>& values : arrays) {
+      const std::vector<std::int32_t> sorted = by_magnitude(values);
+      for (const std::int64_t k : {1, 2, 8, 63, 64, 65, 111, 112, 113, 256}) {
+        const std::vector<std::int32_t> expected = head(sorted, k);
+        with_each_isa([&](const codec::Operators& operators) { expect_largest(operators.topk, values, k, expected); });
+      }
+    }
+  }
+}
+
 TEST(TopK, TakesIntegersByTheirMagnitudes) {
-  for (const std::int64_t n : {std::int64_t{5}, std::int64_t{1025}, std::int64_t{100000}}) {
+  for (const std::int64_t n : {std::int64_t{5}, std::int64_t{1025}, std::int64_t{20000}, std::int64_t{100000}}) {
     Seeded random(static_cast<std::uint64_t>(n));
     std::vector<std::int32_t> values(static_cast<std::size_t>(n));
     for (auto& value : values) value = static_cast<std::int32_t>(random.next()) >> (random.next() % 32);
@@ -85,7 +105,7 @@ TEST(TopK, TakesIntegersByTheirMagnitudes) {
     values[1] = INT32_MAX;
     values[4] = -INT32_MAX;
     const std::vector<std::int32_t> sorted = by_magnitude(values);
-    for (const std::int64_t k : {std::int64_t{1}, std::int64_t{2}, n / 10, n / 2}) {
+    for (const std::int64_t k : {std::int64_t{1}, std::int64_t{2}, n / 200, n / 10, n / 2}) {
       const std::vector<std::int32_t> expected = head(sorted, k);
       with_each_isa(
           [&](const codec::Operators& operators) { expect_largest(operators.topk_integers, values, k, expected); });
