@@ -44,7 +44,7 @@ std::vector<float> by_stages(std::vector<float> x) {
 }
 
 TEST(Hadamard, GivesTheBitsOfOneStageAfterTheOther) {
-  for (const std::int64_t n : kLengths) {
+  for (const std::int64_t n : {0, 1, 2, 15, 16, 17, 32, 64, 65, 128, 200, 256, 500, 1000, 2048, 4096, 4099, 1 << 20}) {
     std::vector<float> values = values_of(Kind::random, n);
     std::size_t size = 1;
     while (size < values.size()) size *= 2;
