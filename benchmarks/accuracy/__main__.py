@@ -42,6 +42,7 @@ CODECS = (
     "randomk",
     "topkc",
     "thc",
+    "rotated",
     "ternary",
     "sparseloco",
 )

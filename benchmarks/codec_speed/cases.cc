@@ -33,6 +33,7 @@ constexpr Known kKnown[]{
     {"thc", {}, {.looks = 2}},
     {"int8", {.encode = 0.6, .decode_merge = 1.2}, {}},
     {"int4", {.feedback = 0.6, .decode_merge = 1.2}, {}},
+    {"rotated", {}, {}},
     {"fp8", {.encode = 0.6, .decode_merge = 1.2}, {}},
     {"qsgd", {.encode = 0.6, .decode_merge = 1.2}, {}},
     {"minmax_uint8", {.encode = 0.6, .decode_merge = 1.2}, {}},

@@ -94,6 +94,7 @@ Options parse(int argc, char** argv) {
                       "thc",
                       "int8",
                       "int4",
+                      "rotated",
                       "fp8",
                       "qsgd",
                       "minmax_uint8",

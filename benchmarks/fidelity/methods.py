@@ -51,6 +51,7 @@ CODECS = {
         "qsgd(bits=8)",
         "minmax_uint8",
         "int4",
+        "rotated",
         "powersgd(rank=4, start_step=100)",
         "onebit",
         "efsignsgd",

@@ -50,7 +50,8 @@ struct Distributions {
                                   "topkc",
                                   "thc",
                                   "ternary",
-                                  "sparseloco"};
+                                  "sparseloco",
+                                  "rotated"};
   std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,
                                 DType::float16, DType::bfloat16, DType::float64};
   std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,

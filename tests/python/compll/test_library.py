@@ -23,7 +23,7 @@ def packed(name: str) -> list[str]:
 def test_all_are_there() -> None:
     of_the_paper = {"onebit", "tbq", "terngrad", "dgc", "graddrop"}
     others = {"powersgd", "adacomp", "threelc", "efsignsgd", "topk", "qsgd", "minmax_uint8", "int8", "int4", "fp8"}
-    assert set(LIBRARY) == of_the_paper | others | {"topkc", "thc", "randomk", "ternary", "sparseloco"}
+    assert set(LIBRARY) == of_the_paper | others | {"topkc", "thc", "randomk", "ternary", "sparseloco", "rotated"}
 
 
 @pytest.mark.parametrize("name", sorted(LIBRARY))
@@ -91,6 +91,7 @@ def test_feedback() -> None:
     assert {name for name, kind in kinds.items() if kind == "none"} == {
         "terngrad",
         "ternary",
+        "rotated",
         "qsgd",
         "minmax_uint8",
         "int8",

@@ -1,5 +1,6 @@
-"""int8, int4, fp8, qsgd, ternary, minmax_uint8, efsignsgd, topk and sparseloco beside the formulas of their papers,
-written in NumPy, and beside PyTorch's own 8-bit floats. The interpreter of the typed tree (conftest.py) runs them.
+"""int8, int4, rotated, fp8, qsgd, ternary, minmax_uint8, efsignsgd, topk and sparseloco beside the formulas of their
+papers, written in NumPy, and beside PyTorch's own 8-bit floats. The interpreter of the typed tree (conftest.py) runs
+them.
 """
 
 from __future__ import annotations
@@ -71,6 +72,46 @@ def test_stochastic_rounding_takes_one_of_the_two_levels_next_to_it_and_has_no_b
     error = (total / draws - x) / gaps  # of standard deviation 1/2 a draw at most
     assert np.abs(error).max() < 4.5 * 0.5 / math.sqrt(draws)
     assert abs(error.mean()) < 4 * 0.5 / math.sqrt(draws * len(x))
+
+
+def hadamard(n: int) -> np.ndarray:
+    matrix: np.ndarray = np.ones((1, 1))
+    while len(matrix) < n:
+        matrix = np.kron([[1, 1], [1, -1]], matrix)
+    return matrix / math.sqrt(len(matrix))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("n", [1, 3, 256, 300, 700])
+def test_rotated_rounds_each_block_of_a_hadamard_transform_without_bias(machine: Any, n: int, bits: int) -> None:
+    x, draws, levels = heavy(n), 64, 2 ** (bits - 1) - 1
+    total = np.zeros(n)
+    decoded = [decoded_of(machine, "rotated", x, step, bits=bits) for step in range(draws)]
+    for begin in range(0, n, 256):
+        own = x[begin : begin + 256].astype(np.float64)
+        matrix = hadamard(len(own))
+        filled = len(matrix) - len(own)
+        y = matrix @ np.pad(own, (0, filled))
+        gap = np.abs(y).max() / levels
+        for one in decoded:
+            theirs = one[begin : begin + 256]
+            if filled == 0:
+                steps = matrix @ theirs / gap
+                np.testing.assert_allclose(steps, np.rint(steps), atol=2e-4 * levels)
+                assert np.abs(steps - y / gap).max() <= 1 + 1e-3
+            total[begin : begin + 256] += theirs
+        error = (total[begin : begin + 256] / draws - own) / gap  # of standard deviation 1/2 a draw at most
+        assert np.abs(error).max() < 4.5 * 0.5 / math.sqrt(draws) + 1e-4 * levels
+
+
+def test_rotated_spreads_a_value_that_stands_out(machine: Any) -> None:
+    """Of third powers of normal values qsgd with as many bits is off by five times as much."""
+    x = heavy(4096)
+    errors = [np.square(decoded_of(machine, name, x, length=length) - x).sum() for name, length in
+              (("rotated", 4096), ("qsgd", 512))]  # fmt: skip
+    assert errors[0] < errors[1] / 3
+    zeros = np.zeros(300, F)
+    np.testing.assert_array_equal(decoded_of(machine, "rotated", zeros), zeros)
 
 
 @pytest.mark.parametrize("x", [gradient(1000), heavy(1000), heavy(1000) ** 3], ids=["normal", "heavy", "heavier"])

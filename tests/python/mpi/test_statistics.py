@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("several")
 
 SHAPE = (96, 128)
 NUMEL = SHAPE[0] * SHAPE[1]
-UNBIASED = ["terngrad(bits=2)", "terngrad(bits=4)", "ternary(clip=64)", "qsgd(bits=4)", "int8"]
+UNBIASED = ["terngrad(bits=2)", "terngrad(bits=4)", "ternary(clip=64)", "qsgd(bits=4)", "int8", "rotated"]
 """Whose errors are independent and have no mean."""
 FEEDBACK = ["onebit", "efsignsgd", "topk(ratio=0.05)", "randomk(ratio=0.1)", "sparseloco", "int4", "thc", "tbq"]
 FEEDBACK += ["threelc"]

@@ -23,6 +23,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "dgc": [{"ratio": F(0.3), "sample": F(1)}, {"ratio": F(0.01), "clip": F(0.5)}, {"warmup_steps": 1300}],
     "graddrop": [{"drop": F(0.5)}],
     "qsgd": [{"bits": 2}, {"bits": 8}],
+    "rotated": [{"bits": 8}],
     "sparseloco": [{"k": 1}, {"k": 700, "range": F(2.5)}],
     "tbq": [{"tau": F(0.01)}],
     "ternary": [{"clip": F(1)}, {"clip": F(64)}],
