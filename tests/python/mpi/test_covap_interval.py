@@ -21,7 +21,7 @@ def of_all_ranks(size, step, number):
 
 
 def run(rank, size, steps, backward_s, compression):
-    """Steps whose backward pass sleeps before each gradient. Returns what was delivered, and the sum of all gradients."""
+    """Return what was delivered and the sum of all gradients, in steps whose backward pass sleeps."""
     delivered, total = np.zeros((2, GRADIENTS, NUMEL))
     for step in range(steps):
         given = [of_all_ranks(size, step, number) for number in range(GRADIENTS)]

@@ -102,8 +102,7 @@ constexpr std::int64_t kPartsFrom = 1024;
 /// A key that the k largest of n keys in whole vectors reach, 0 < k <= n, found bit by bit from the topmost one down to
 /// `lowest`; `before`: how many are above it, k if it lies between the last of them and the next. With `lowest` above 0
 /// more may reach it. What fills up the last vector is INT32_MIN, and comes last.
-template <int kVectors>
-Position least_of_largest(const I32x16 (&keys)[kVectors], std::int64_t vectors, std::int64_t k, int lowest) {
+inline Position least_of_largest(const I32x16* keys, std::int64_t vectors, std::int64_t k, int lowest) {
   const auto reaching = [&](std::uint32_t key) __attribute__((always_inline)) {
     const I32x16 least = lanes(static_cast<std::int32_t>(key));
     std::int64_t count = 0;
