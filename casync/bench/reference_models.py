@@ -1,8 +1,8 @@
 """Parameter shapes of the models in the papers of HiPress, ByteComp and COVAP, in the order of their forward pass.
 
 Only the shapes matter to synchronisation. Sizes agree with HiPress's table 6: VGG19 548.05 MiB in 38 gradients,
-BERT-base 420.02 MiB, BERT-large 1282.60 MiB, UGATIT 2558.75 MiB in 148, LSTM 327.97 MiB in 10, Transformer 234.08 MiB in
-185. ResNet50 counts every batch norm, so 161 instead of 155 for 97.49 MiB. Both BERTs have one gradient less than
+BERT-base 420.02 MiB, BERT-large 1282.60 MiB, UGATIT 2558.75 MiB in 148, LSTM 327.97 MiB in 10, Transformer 234.08 MiB
+in 185. ResNet50 counts every batch norm, so 161 instead of 155 for 97.49 MiB. Both BERTs have one gradient less than
 printed. ByteComp's are VGG16 with 32 gradients, ResNet101 with 314 and GPT-2 with 148.
 """
 

@@ -121,8 +121,8 @@ struct PlannerOptions {
   // the plan of a whole model may have other routes than those of the rules, and up to how many lists of phases.
   std::uint32_t all_routes_up_to = 32;
   std::uint32_t lists_up_to = 16;
-  std::uint32_t interval = 1;           ///< of a covap(...) that leaves it open
-  std::uint32_t epoch = 0;              ///< copied into the plan
+  std::uint32_t interval = 1;  ///< of a covap(...) that leaves it open
+  std::uint32_t epoch = 0;     ///< copied into the plan
 };
 
 /// Payload bytes that each member owns so far. Empty means none.

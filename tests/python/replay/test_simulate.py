@@ -12,6 +12,7 @@ from casync import cli
 from casync.bench import simulate
 from casync.bench.simulate import gradients_of, parse_rate, parse_seconds
 from casync.config.settings import Config
+from casync.errors import InvalidArgumentError
 from support.files import ROOT, load
 
 
@@ -46,6 +47,11 @@ def test_covap_takes_its_part_of_the_bytes_and_of_the_time(interval):
     assert covap["sent_bytes"] == pytest.approx(plain["sent_bytes"] / interval, rel=0.01)
     assert 0.95 * plain["step_s"] < interval * covap["step_s"] < 1.25 * plain["step_s"], "less is under way at a time"
     assert predict(compression="covap(onebit, interval=1)") == predict(compression="onebit")
+
+
+def test_covap_has_no_interval_before_a_job_has_measured_it():
+    with pytest.raises(InvalidArgumentError, match="measures its interval in a job; to simulate it, name one"):
+        predict(compression="covap(fp16)")
 
 
 def test_what_is_sent_during_backward_is_hidden():

@@ -6,6 +6,7 @@
 #include "executor/virtual/world.hpp"
 #include "planner/cost/world.hpp"
 #include "planner/search/assign_offsets.hpp"
+#include "planner/search/request.hpp"
 
 namespace casync {
 namespace {
@@ -37,6 +38,11 @@ Nanoseconds time_of(const Job& job, const CostTable& costs) {
 }  // namespace
 
 Simulation simulate(const SimulationRequest& request) {
+  if (parse_compression(request.compression).interval == 0) {
+    throw InvalidArgument(detail::concat("compression '", request.compression,
+                                         "' measures its interval in a job; to simulate it, name one, as in "
+                                         "covap(fp16, interval=4)"));
+  }
   const auto size = static_cast<int>(request.host_of.size());
   if (size == 0) throw InvalidArgument("a simulation needs at least one rank");
   CostTable costs = request.costs;
