@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from casync._constants import PHASES
 
-__all__ = ["PhaseError", "described", "from_list", "from_phases", "is_list", "to_list", "to_phases"]
+__all__ = ["PhaseError", "described", "from_list", "from_phases", "in_short", "is_list", "to_list", "to_phases"]
 
 Way: TypeAlias = "tuple[tuple[str, str], ...]"
 _Value = TypeVar("_Value", bound=Hashable)
@@ -79,6 +79,15 @@ def is_list(topology: str) -> bool:
     of the decision tree (`_core.why_not_phases`).
     """
     return re.fullmatch(rf"phases\({_PHASE}(, {_PHASE})*\)", topology) is not None
+
+
+def in_short(topology: str) -> str:
+    """The one text of a list of phases, whatever blanks it is written with; all other topologies as they are."""
+    if not (topology.strip().startswith("phases(") and topology.strip().endswith(")")):
+        return topology
+    inside = topology.strip().removeprefix("phases(").removesuffix(")")
+    phases = [" ".join(phase.split()).removesuffix(" raw") for phase in inside.split(",")]
+    return f"phases({', '.join(phases)})"
 
 
 def to_list(topology: str, codec: str, partitions: int, on_host: bool) -> list[dict[str, Any]]:

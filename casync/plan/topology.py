@@ -19,7 +19,7 @@ from typing import Any
 
 from casync._constants import PHASES
 from casync.errors import InvalidArgumentError
-from casync.plan.phases import is_list
+from casync.plan.phases import in_short, is_list
 
 __all__ = ["GraphError", "check_topology", "is_graph", "shown", "to_document", "to_text", "topology_of"]
 
@@ -111,7 +111,7 @@ def topology_of(given: str) -> str:
         raise GraphError(
             f"topology={given!r}: it must be one of {', '.join(_NAMES)}, a list of phases, or the path of a JSON file"
         )
-    return _of_file(given) if given.endswith(".json") else given
+    return _of_file(given) if given.endswith(".json") else in_short(given)
 
 
 def check_topology(given: str) -> None:

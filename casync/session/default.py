@@ -18,7 +18,7 @@ from casync.errors import CasyncError, InvalidArgumentError
 from casync.observe import prometheus as exposition
 from casync.observe.metrics import Metrics
 from casync.plan.phases import is_list
-from casync.plan.topology import check_topology
+from casync.plan.topology import check_topology, topology_of
 from casync.session.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.session.session import Session
 from casync.transport import job as jobs
@@ -125,7 +125,8 @@ def _check_topology(given: str) -> None:
     from casync import _core
 
     check_topology(given)
-    if is_list(given) and (why := _core.why_not_phases(given)):
+    text = topology_of(given)
+    if is_list(text) and (why := _core.why_not_phases(text)):
         raise InvalidArgumentError(why)
 
 

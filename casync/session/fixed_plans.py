@@ -47,7 +47,10 @@ class FixedPlans:
 
     def from_checkpoint(self, plans: Mapping[str, GradientPlan]) -> dict[str, dict[str, Any]]:
         """`plans`, which a checkpoint held, as the core takes them; errors are about these from now on."""
-        self.origin = "The plan is from what casync.load_state() read: a codec that the program names comes before it"
+        self.origin = (
+            "The plan is from what casync.load_state() read, so that training goes on bit for bit. A codec that the "
+            "program names comes before it. A topology does not: name the one that was saved, or leave it at auto"
+        )
         return _as_options(plans)
 
     def report_unused(self, used: Mapping[str, GradientPlan]) -> None:

@@ -23,7 +23,7 @@ from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings, positive, rules_and_topology
 from casync.errors import InvalidArgumentError, NotAvailableError
 from casync.session import default
-from casync.tensors.signature import Average
+from casync.tensors.signature import Average, OpKind, Sum
 from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it imports the compiler when it is called
 
 from .gradients import Gradients
@@ -247,27 +247,40 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._gradients.set_settings(settings)
 
     def flush_residuals(self) -> None:
-        """Make every gradient the mean over the ranks of what codecs have held back of it, uncompressed; nothing is
-        pending after that. Parameters of which nothing was get zeros; frozen ones keep what they have.
+        """Make every gradient the mean over the ranks of what codecs have held back of it, with `op=Sum` their sum,
+        uncompressed; nothing is pending after that. Parameters of which nothing was get zeros; frozen ones keep what
+        they have.
 
         Collective, between steps; one more step within `skip_synchronize()` applies it. For the end of a training, or
         before it goes on without compression.
         """
         if self._gradients.is_under_way:
             raise AssertionError("flush_residuals() was called after loss.backward() but before optimizer.step()")
-        for entry in self._gradients.entries.values():
-            if not entry.parameter.requires_grad:
+        op = Sum if self._casync.op == Sum else Average
+        for parameter, tensor in self._synchronized_tensors():
+            if not parameter.requires_grad:
                 continue
             owner = self._gradients.session()
-            parameter = entry.parameter
             numel = parameter.numel() * (2 if parameter.is_complex() else 1)
-            held = torch.from_numpy(state.take_pending(owner, entry.tensor, numel))
-            name = f"flush.{entry.tensor}"
-            mean = allreduce_(held, name=name, op=Average, process_set=self._casync.process_set)
+            held = torch.from_numpy(state.take_pending(owner, tensor, numel)) * self._casync.predivide
+            brought = allreduce_(held, name=f"flush.{tensor}", op=op, process_set=self._casync.process_set)
             if parameter.is_complex():
-                mean = torch.view_as_complex(mean.view(-1, 2))
-            parameter.grad = mean.view(parameter.shape).to(parameter)
+                brought = torch.view_as_complex(brought.view(-1, 2))
+            parameter.grad = brought.view(parameter.shape).to(parameter)
         self._synchronized = True
+
+    def _synchronized_tensors(self) -> list[tuple[torch.nn.Parameter, str]]:
+        """The parameters that are synchronised, and what the ranks call their gradients; in a world of one all that
+        are held, because a state of several ranks may have been loaded.
+        """
+        if self._gradients.is_distributed:
+            return [(entry.parameter, entry.tensor) for entry in self._gradients.entries.values()]
+        owner, prefix, names = self._gradients.session(), self._gradients.prefix, self._gradients.names
+        return [
+            (parameter, owner.tensor_name(OpKind.ALLREDUCE, prefix + names[parameter]) if parameter in names else "")
+            for group in self.param_groups
+            for parameter in group["params"]
+        ]
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

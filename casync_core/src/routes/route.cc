@@ -52,7 +52,7 @@ std::shared_ptr<const Route> make_route(std::string_view name) {
   if (auto phases = make_phases(name)) return phases;
   std::string names = "auto";
   for (const std::string_view one : route_names()) names += detail::concat(", ", one);
-  throw InvalidArgument(detail::concat("topology '", name, "' is not known; known: ", names));
+  throw InvalidArgument(detail::concat("topology '", name, "' is not known; known: ", names, ", or phases(...)"));
 }
 
 std::vector<std::string_view> route_names() {

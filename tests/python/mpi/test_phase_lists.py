@@ -130,3 +130,16 @@ def test_a_topology_may_be_a_list(rank, size, codec):
         return
     result = hvd.allreduce(values, name="w", compression=codec)
     torch.testing.assert_close(result, torch.full((100, 100), (size + 1) / 2))
+
+
+@pytest.mark.parametrize(
+    "blanks", ["phases(flat alltoall coded,flat allgather)", " phases( flat  alltoall coded , flat allgather raw )"]
+)
+def test_blanks_do_not_matter(rank, size, several, blanks):
+    """Wherever a topology is named, the plan has the one text of it."""
+    new_session(topology=blanks)
+    hvd.allreduce(torch.ones(100, 100), name="a", compression="onebit")
+    new_session()
+    hvd.allreduce(torch.ones(100, 100), name="b", compression="onebit", topology=blanks)
+    text = "phases(flat alltoall coded, flat allgather)"
+    assert {plan.topology for plan in hvd.plans().values()} == {text}
