@@ -70,7 +70,8 @@ def measure(codecs: tuple[str, ...] = CODECS) -> dict[str, Any]:
 def markdown(found: dict[str, Any]) -> str:
     """The tables as a page has them."""
     heads = "cluster | model | gradients | compressed | on the host | by a list | none | all | plan | no plan under"
-    lines = [f"Predicted step in ms, with `{CODECS[0]}`. Assumed: {ASSUMED}.", "", f"| {heads} |", "|---" * 10 + "|"]
+    lines = [f"Predicted step in ms, with `{CODECS[0]}`. Assumed are:", "", *(f"- {one}" for one in ASSUMED), ""]
+    lines += [f"| {heads} |", "|---" * 10 + "|"]
     first = [cell for cell in found["cells"] if cell["codec"] == CODECS[0]]
     for cell in first:
         counts = [cell[name] for name in ("gradients", "compressed", "on the host", "by a list")]

@@ -40,10 +40,11 @@ ON_DEVICE: CodecSeconds = (30e-6, 0.04e-9, 30e-6, 0.02e-9)
 ON_HOST: CodecSeconds = (2e-6, 0.20e-9, 2e-6, 0.10e-9)
 FREE: CodecSeconds = (0.0, 0.0, 0.0, 0.0)
 ASSUMED = (
-    "latencies 25 us between hosts and 10 us inside; a codec's call takes 30 us and 0.04 ns a byte to encode, 0.02 ns "
-    "to decode on a device, 2 us, 0.20 ns and 0.10 ns on a host; backward passes "
-    + ", ".join(f"{model} {1e3 * seconds:.0f} ms" for model, seconds in BACKWARD_S.items())
-    + ", a part of it for each element"
+    "latencies of 25 us between hosts and 10 us inside",
+    "a codec's call on a device takes 30 us and 0.04 ns a byte to encode, 0.02 ns to decode",
+    "on a host 2 us, 0.20 ns and 0.10 ns",
+    "backward passes of " + ", ".join(f"{model} {1e3 * seconds:.0f} ms" for model, seconds in BACKWARD_S.items()),
+    "of that a part for each element",
 )
 
 

@@ -51,5 +51,5 @@ def test_it_is_never_worse_than_the_descent_nor_under_the_bound(model, hosts, ra
     found = plan(model, hosts, ranks, rate, "auto(onebit, fp16)")
     assert found["bound_s"] <= found["step_s"] * (1 + 1e-9)
     assert found["step_s"] <= found["descent_s"] <= min(found["alone_s"], *found["uniform"].values())
-    assert found["bookings"] < 6_600_000
+    assert found["bookings"] < 7_500_000, "three million for each search, and what candidates need alone"
     assert len(found["ways"]) == len(gradients_of(model))
