@@ -142,7 +142,7 @@ def _checked(document: object) -> list[dict[str, Any]]:
 
 
 def _check(number: int, phase: Mapping[str, Any]) -> None:
-    """Of a file of version 2."""
+    """Raise `PhaseError` if a phase of a version 2 file names a codec inside a host."""
     if phase["scope"] != "intra":
         return
     if phase.get("codec", "none") != "none":

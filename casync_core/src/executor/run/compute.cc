@@ -57,7 +57,7 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
   return factors;
 }
 
-/// What a result has been multiplied by since it was a sum of contributions: mid and post.
+/// Returns the factors that made a result of the sum of contributions: mid and post.
 Factors factors_of_result(const CodecInfo& codec, const Signature& signature, Task task, std::uint32_t members,
                           std::uint32_t contributions, float loss_scale) {
   task.again = false;

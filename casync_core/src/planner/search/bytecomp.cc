@@ -212,7 +212,7 @@ class Options {
     return helped;
   }
 
-  /// What one of them gains the other may have to pay for.
+  /// Changes two gradients at a time, because a gain of one may be the other's loss.
   bool change_two() {
     const std::vector<std::size_t> behind = behind_the_bubble();
     for (std::size_t second = 1; second < behind.size(); ++second) {

@@ -43,7 +43,7 @@ FoundInterval find_interval(const ModelRequest& request, const std::function<boo
   const double others_s = at_once_s(request, costs, others);
   found.waiting_s = std::max(0.0, found.communication_s - others_s);
   if (found.backward_s <= 0) return found;
-  // What others need cannot wait; where that alone is too much, what can wait does so as long as may be.
+  // The other gradients cannot wait. If they leave no time, the interval becomes the longest one.
   const double left_s = std::max(found.backward_s - others_s, found.backward_s / (2 * kMostInterval));
   found.wanted = interval_for(found.waiting_s, left_s);
   found.steps = std::min(found.wanted, kMostFound);

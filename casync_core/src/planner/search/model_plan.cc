@@ -8,7 +8,7 @@
 namespace casync {
 namespace {
 
-/// What is fastest for each gradient alone, and each codec for all gradients of which it is a candidate.
+/// The choices that the descent begins with: the fastest way of each gradient alone, and each codec for all gradients.
 class Starts {
  public:
   Starts(SearchSpace& space, ModelPlan& plan) : space_(space) {

@@ -52,7 +52,7 @@ struct Score {
   }
 };
 
-/// Of the step: less is no difference.
+/// A change that saves a smaller part of the step counts as none.
 inline constexpr double kNoticed = 1e-4;
 
 /// All that a search for a model's plan chooses among, and what a choice takes. Whoever asks for more than
