@@ -104,10 +104,10 @@ class SearchSpace {
 /// not grow.
 void decide_options(SearchSpace& space, Choice& choice, Score& least, std::size_t limit);
 
-/// Under what no choice can take a step: the longest of three things that have to be done one after the other. They are
-/// a gradient's own shortest way from when it is ready; what each resource has to do of the gradients that become ready
-/// from some time on, by the way that needs least of it; and the backward pass on a device that computes. Where
-/// candidates trade one resource for another it may lie far below the best choice.
+/// No choice makes the step shorter than this: the longer of two times. A gradient has its own shortest way to go from
+/// when it is ready. And each resource has to do, of all gradients that become ready from some time on, at least what
+/// the way needs that needs least of it. Where candidates trade one resource for another it may lie far below the best
+/// choice.
 double bound_of(const SearchSpace& space);
 
 /// Changes `choice` while there is something to gain: all gradients, halves of them, quarters, and so on down to single
