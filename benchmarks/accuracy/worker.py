@@ -37,8 +37,8 @@ def train(codec: str, seed: int, images: torch.Tensor, labels: torch.Tensor) -> 
     model = make_model()
     # Names of their own: what a codec keeps of one run is nothing to the next.
     names = [(f"{seed}.{name}", parameter) for name, parameter in model.named_parameters()]
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=names, compression=codec)
+    sgd = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    optimizer = hvd.DistributedOptimizer(sgd, named_parameters=names, compression=codec)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     shuffle = torch.Generator().manual_seed(1000 + seed)
     whole, order = BATCH * hvd.size(), torch.empty(0, dtype=torch.int64)

@@ -129,11 +129,11 @@ def main() -> None:
     models = {label: Model(storage, pool) for label in contenders}
     steps = {label: (ours(label, model, contenders[label], "auto"), model) for label, model in models.items()}
     seconds = take_turns(steps, end)
-    plans = {label: [asdict(plan) for plan in of_label(label, models[label]).values()] for label in given}
+    settled_on = {label: [asdict(plan) for plan in of_label(label, models[label]).values()] for label in given}
     hvd.shutdown()
     if rank == 0:
         with open(arguments.out, "w") as file:
-            json.dump({"seconds": seconds, "plans": plans}, file)
+            json.dump({"seconds": seconds, "plans": settled_on}, file)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -95,13 +95,16 @@ class Bench:
             ),
         }
         if whole:
-            operations = {
-                "all rounds, beside matmuls": (
-                    lambda: (encode(), ours.decode(self.out)),
-                    lambda: (encode_theirs(), theirs.decode(payload)),
-                    1,
-                )
-            }
+
+            def both() -> None:
+                encode()
+                ours.decode(self.out)
+
+            def both_of_theirs() -> None:
+                encode_theirs()
+                theirs.decode(payload)
+
+            operations = {"all rounds, beside matmuls": (both, both_of_theirs, 1)}
         for operation, (run, run_theirs, goal) in operations.items():
             yield self._measure(spec, operation, run, run_theirs, goal, turns)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +40,10 @@ class Ours:
             self.codec.propose(self._segment([Source(first, raw=True)]), values)
             self.codec.agree(self._segment([]), values)
 
-    def _segment(self, sources: list[Source], **rest: object) -> Segment:
+    def _segment(self, sources: list[Source], **rest: Any) -> Segment:
         return Segment(
             self.shape, self.part, sources, sequence=self.step, state=self.state, lr=0.1, momentum=0.9, **rest
-        )  # type: ignore[arg-type]
+        )
 
     def encode(self, gradient: np.ndarray) -> None:
         self.payloads = []

@@ -7,6 +7,7 @@ the parameters are changed by numbers of this rank's own.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -71,7 +72,7 @@ def by_rounds(contender: str, given: argparse.Namespace, model: Model, clock: Cl
         for turn in range(given.rounds + 1):
             before, cpu, began = spent(diloco), 0.0, time.perf_counter()
             for step in range(given.every):
-                clock.compute((lambda turn=turn: model.change(hvd.rank(), turn)) if step == 0 else None)
+                clock.compute(functools.partial(model.change, hvd.rank(), turn) if step == 0 else None)
                 cpu -= time.thread_time()
                 optimizer.step()
                 cpu += time.thread_time()

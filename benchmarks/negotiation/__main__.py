@@ -34,8 +34,8 @@ COLUMNS = {
 
 def build(folder: Path) -> Path:
     for command in (
-        ["cmake", "-S", HERE, "-B", folder, "-GNinja", "-DCMAKE_BUILD_TYPE=Release", "--log-level=WARNING"],
-        ["cmake", "--build", folder, "--target", "negotiation"],
+        ["cmake", "-S", str(HERE), "-B", str(folder), "-GNinja", "-DCMAKE_BUILD_TYPE=Release", "--log-level=WARNING"],
+        ["cmake", "--build", str(folder), "--target", "negotiation"],
     ):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder / "negotiation"

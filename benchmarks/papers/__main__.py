@@ -84,9 +84,9 @@ def markdown(found: dict[str, Any]) -> str:
     ]
     for model, (gradients, select, offload) in PRINTED.items():
         own = [cell for cell in first if cell["model"] == model]
-        times = " | ".join(f"{1e3 * cell['search_s']:.0f}" for cell in own)
+        searches = " | ".join(f"{1e3 * cell['search_s']:.0f}" for cell in own)
         bookings = ", ".join(f"{cell['bookings'] / 1e6:.1f}" for cell in own)
-        lines.append(f"| {model} | {gradients} | {select} + {offload} | {times} | {bookings} |")
+        lines.append(f"| {model} | {gradients} | {select} + {offload} | {searches} | {bookings} |")
     lines += ["", f"Distance to a bound (figure 13), over {', '.join(f'`{codec}`' for codec in CODECS)}:", ""]
     lines += ["| cluster | to the bound: median, most | to free codecs: median, most |", "|---" * 3 + "|"]
     for place in CLUSTERS:

@@ -16,6 +16,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import casync.torch as hvd
 import numpy as np
@@ -178,13 +179,13 @@ def timed(step: Step, model: Model) -> tuple[float, float, int]:
 def check(spec: str, model: Model) -> str:
     """Compares the synchronised gradients with the mean of what all ranks wrote; every rank knows every rank's pool."""
     pools = [pool_of(rank) for rank in range(dist.get_world_size())]
-    dot = norm_got = norm_mean = 0.0
-    worst = 0.0
+    dot = norm_got = norm_mean = worst = 0.0
     for index, parameter in enumerate(model.weights):
         offset = offset_of(index)
         for part in parts_of(parameter.grad):
             got = part.double()
-            mean = sum(pool[offset : offset + part.numel()].double() for pool in pools) / len(pools)
+            whole = sum((pool[offset : offset + part.numel()].double() for pool in pools), torch.zeros_like(got))
+            mean = whole / len(pools)
             worst = max(worst, float((got - mean).abs().max()))
             dot += float(got @ mean)
             norm_got += float(got @ got)
@@ -248,7 +249,7 @@ def stream_goodput(rank: int, size: int) -> float:
     at once is a larger share than of the step.
     """
     listener = socket.create_server((own_address(), 0)) if rank == 1 else None
-    where = [listener.getsockname() if listener is not None else None]
+    where: list[Any] = [listener.getsockname() if listener is not None else None]
     dist.broadcast_object_list(where, 1)
     rate = torch.zeros(1, dtype=torch.float64)
     if rank == 1 and listener is not None:
