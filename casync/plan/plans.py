@@ -67,7 +67,8 @@ class GradientPlan:
     """Ways to synchronise were still being compared when this was told: a session that is given it plans anew."""
     period: int = 1
     """It is synchronised in the gradient's steps s with s % period == offset. In the others the result is zero, and the
-    gradient waits in the residual. In a file both are in the object `when`."""
+    gradient waits in the residual. Of a gradient with at least `period` partitions, about as many of them go in each
+    step, the first ones in that step. In a file both are in the object `when`."""
     offset: int = 0
     """At least 0, and less than `period`."""
     priority: int | None = None

@@ -87,7 +87,11 @@ def _way(plan: GradientPlan) -> str:
 
 def _when(plan: GradientPlan) -> str:
     where = ", computed on the host" if plan.on_host else ""
-    return where + (f", in step {plan.offset} of every {plan.period}" if plan.period > 1 else "")
+    if plan.period == 1:
+        return where
+    if plan.partitions >= plan.period:
+        return where + f", a part of it in each of {plan.period} steps"
+    return where + f", in step {plan.offset} of every {plan.period}"
 
 
 def _beside(plan: GradientPlan) -> str:

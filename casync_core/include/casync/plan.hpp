@@ -20,8 +20,8 @@ struct GradientPlan {
   std::string codec = "none";       ///< a spec that make_codec accepts
   std::uint32_t partitions = 1;     ///< K, cut on the codec's boundaries; fewer when the gradient has fewer units
   std::uint32_t first_owner = 0;    ///< partition p is owned by member (first_owner + p) mod N
-  std::uint32_t period = 1;         ///< it is synchronised in the gradient's steps s with s % period == offset. In the
-  std::uint32_t offset = 0;         ///< others the result is zero, and what is not sent joins the residual
+  std::uint32_t period = 1;         ///< the part of it of turn (s - offset) % period goes in the gradient's step s. Of
+  std::uint32_t offset = 0;         ///< the rest the result is zero, and what is not sent joins the residual
   std::optional<std::int32_t> priority{};  ///< before gradients of a lower one; nothing: as the signature says
   bool on_host = false;                    ///< computed on the host, also where the gradient is on a device
   std::string tensor;                      ///< what it was made for, as tensor_of says it; empty: not known
@@ -43,8 +43,18 @@ struct GradientPlan {
 /// Whether another plan must follow in this step of the gradient.
 inline bool is_over(const GradientPlan& plan, std::uint32_t step) { return plan.until > 0 && step >= plan.until; }
 
-/// Whether a gradient is synchronised in this step of it.
-inline bool synchronises(const GradientPlan& plan, std::uint32_t step) { return step % plan.period == plan.offset; }
+/// Which part of a gradient goes in this step of it.
+inline std::uint32_t turn_of(const GradientPlan& plan, std::uint32_t step) {
+  return (step % plan.period + plan.period - plan.offset) % plan.period;
+}
+
+/// The partitions that go in turn `turn` of `period`, which are neighbours: about as many in each turn. A gradient of
+/// fewer partitions than there are turns is not divided; all of it goes in turn 0.
+inline Range partitions_of(std::uint32_t turn, std::uint32_t period, std::uint32_t partitions) {
+  if (partitions < period) return {0, turn == 0 ? partitions : 0};
+  const auto begin_of = [&](std::int64_t t) { return (t * partitions + period - 1) / period; };
+  return {begin_of(turn), begin_of(std::int64_t{turn} + 1)};
+}
 
 /// What a partition's payload aims at, for sessions and for what predicts them: it bounds memory, and lets links start
 /// early. `casync.config.Config` says the same to Python programs.

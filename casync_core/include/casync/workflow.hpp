@@ -40,6 +40,7 @@ enum class Form : std::uint8_t {
   nonzeros,  ///< elements of the gradient's dtype without those that are zero: the codec `nonzeros`
   part,      ///< some elements of a payload that merges: the codec `parts`
   elements,  ///< elements of the gradient's dtype, as if the plan had no codec: the codec `none`
+  held,      ///< of tasks alone: elements of the gradient that are not sent: the codec `hold`
 };
 
 /// Runtime memory a workflow needs, reserved per partition before its first task runs.
@@ -119,10 +120,11 @@ struct WorkflowRequest {
   const Route* route = nullptr;  ///< allreduce
   std::uint32_t partitions = 1;
   std::uint32_t first_owner = 0;
-  bool settles = false;      ///< the codec's values are settled first (Codec::agreed)
-  bool holds = false;        ///< allreduce: nothing is sent, and the codec keeps the gradient for a later step
-  std::uint32_t member = 0;  ///< this rank's index
-  std::uint32_t root = 0;    ///< broadcast
+  bool settles = false;                ///< the codec's values are settled first (Codec::agreed)
+  std::uint32_t period = 1;            ///< allreduce: the partitions go in so many turns (partitions_of)
+  std::uint32_t turn = 0;              ///< those of this turn go, and the others join the residual
+  std::uint32_t member = 0;            ///< this rank's index
+  std::uint32_t root = 0;              ///< broadcast
   std::vector<std::uint32_t> host_of;  ///< per member: host index; its size is N
   std::vector<std::int64_t> counts;    ///< allgather, alltoall: elements that each member gives to this one
   std::vector<std::int64_t> splits;    ///< alltoall: elements that this member gives to each

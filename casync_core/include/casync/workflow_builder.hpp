@@ -21,6 +21,7 @@ struct ComputeOptions {
   bool again = false;
   bool holds_back = false;
   bool uncoded = false;  ///< sources and what is written are raw: computed as if the plan had no codec
+  bool held = false;     ///< it is not sent: it joins the residual
   Buffer encode_to{};
   Buffer write_to{};
   Buffer previous{};
@@ -46,6 +47,8 @@ class WorkflowBuilder {
   const WorkflowRequest& request() const { return request_; }
   std::uint32_t members() const { return static_cast<std::uint32_t>(request_.host_of.size()); }
   std::uint32_t partitions() const { return static_cast<std::uint32_t>(workflow_.partitions.size()); }
+  /// Those that go in this step, for which a route lays out tasks: neighbours, and all of them but in some plans.
+  std::vector<std::uint32_t> sent() const;
   bool identity() const { return request_.codec->info().identity; }
   /// Where a partition stands in the turn of the route's owners; 0 where it has none.
   std::uint32_t position(std::uint32_t partition) const;

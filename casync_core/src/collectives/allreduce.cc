@@ -4,7 +4,9 @@
 // all take the mean in member order. Everything computed later follows, in all partitions; the values travel with the
 // first of them. hops 1; a few bytes; messages of a member N-1.
 //
-// In a step in which a plan does not synchronise the gradient, every member keeps what it has, and sends nothing.
+// Of partitions whose turn it is not, every member keeps what it has, and sends nothing.
+#include <algorithm>
+
 #include "casync/error.hpp"
 #include "collectives/collectives.hpp"
 
@@ -38,12 +40,13 @@ void solo(WorkflowBuilder& builder) {
   }
 }
 
-/// A step in which the gradient is not synchronised: the codec `hold` computes here alone.
-void hold(WorkflowBuilder& builder) {
+/// Partitions whose turn it is not: the codec `hold` computes here alone.
+void hold(WorkflowBuilder& builder, const std::vector<std::uint32_t>& sent) {
   for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
+    if (std::ranges::binary_search(sent, p)) continue;
     const Buffer sources[] = {WorkflowBuilder::input()};
     builder.compute(Primitive::merge, p, sources,
-                    {.feedback = true, .deliver = true, .write_to = WorkflowBuilder::output()});
+                    {.deliver = true, .held = true, .write_to = WorkflowBuilder::output()});
   }
 }
 
@@ -68,14 +71,12 @@ void allreduce(WorkflowBuilder& builder) {
     solo(builder);
     return;
   }
-  if (request.holds) {
-    hold(builder);
-    return;
-  }
   CASYNC_CHECK(request.route != nullptr);
   check_partitions(request);
   check_supports(*request.route, {request.codec->info(), request.op, request.host_of});
-  if (request.settles) settle(builder);
+  const std::vector<std::uint32_t> sent = builder.sent();
+  if (request.settles && !sent.empty()) settle(builder);
+  hold(builder, sent);
   request.route->build(builder);
 }
 

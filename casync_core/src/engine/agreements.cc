@@ -41,6 +41,7 @@ Agreements::Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of,
       none_(codecs_("none")),
       nonzeros_(codecs_("nonzeros")),
       parts_(codecs_("parts")),
+      hold_(codecs_("hold")),
       kept_(kept) {}
 
 const Agreements::Op& Agreements::agree(const Agreement& agreement, std::uint32_t name, const Signature& signature,
@@ -53,22 +54,26 @@ const Agreements::Op& Agreements::agree(const Agreement& agreement, std::uint32_
                          {.tensor = agreement.name, .op = signature.kind});
   }
   if (op.name != kNone && lasts(signature.kind) && op.plan == agreement.plan) return op;
-  op.graph = make_graph(agreement, signature, splits, Way::whole);  // first: where it throws, nothing is agreed on
+  const std::uint32_t turns = host_of_.size() > 1 ? agreement.plan.period : 1;  // a world of one is the identity
+  std::vector<std::shared_ptr<const TaskGraph>> graphs;
+  for (std::uint32_t turn = 0; turn < turns; ++turn)  // first: where it throws, nothing is agreed on
+    graphs.push_back(make_graph(agreement, signature, splits, turn, false));
+  op.graphs = std::move(graphs);
   op.name = name;
   op.signature = signature;
   op.plan = agreement.plan;
   if (!priority_) priority_ = priority_of(op.plan, signature);
   ranked_ |= *priority_ != priority_of(op.plan, signature);
-  const Codec& codec = *op.graph->codec;
-  op.settling = codec.agreed() > 0 ? make_graph(agreement, signature, splits, Way::settling) : nullptr;
-  const bool holds = agreement.plan.period > 1 && host_of_.size() > 1;  // a world of one is the identity
-  op.holding = holds ? make_graph(agreement, signature, splits, Way::holding) : nullptr;
-  op.settled = settled_by(codec.info().spec);
+  const TaskGraph& graph = *op.graphs.front();
+  op.settling.clear();
+  for (std::uint32_t turn = 0; turn < turns && graph.codec->agreed() > 0; ++turn)
+    op.settling.push_back(make_graph(agreement, signature, splits, turn, true));
+  op.settled = settled_by(graph.codec->info().spec);
   const bool from_all = signature.kind == OpKind::allreduce && make_route(agreement.plan.topology)->merges_at_once();
   // Else every run waits for a start, which may bring the next plan.
-  const bool lasts = agreement.plan.until == 0 && !agreement.plan.on_trial && !holds;
-  op.eager = lasts && from_all && op.graph->codec->info().identity && op.graph->largest_message <= inline_bytes_ &&
-             op.graph->largest_message > 0;  // what sends nothing ends before the others have submitted it
+  const bool lasts = agreement.plan.until == 0 && !agreement.plan.on_trial && turns == 1;
+  op.eager = lasts && from_all && graph.codec->info().identity && graph.largest_message <= inline_bytes_ &&
+             graph.largest_message > 0;  // what sends nothing ends before the others have submitted it
   return op;
 }
 
@@ -146,7 +151,8 @@ std::vector<std::uint64_t> Agreements::forget_all() {
 }
 
 std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreement, const Signature& signature,
-                                                        const std::vector<std::int64_t>& splits, Way way) {
+                                                        const std::vector<std::int64_t>& splits, std::uint32_t turn,
+                                                        bool settles) {
   // A world of one is the identity, in the gradient's own precision.
   auto codec = host_of_.size() == 1 || agreement.plan.codec == "none" ? none_ : codecs_(agreement.plan.codec);
   const bool sums = signature.op == ReduceOp::average || signature.op == ReduceOp::sum;
@@ -157,13 +163,12 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
                                         codec->info().spec, ", which cannot carry it"),
                          {.tensor = agreement.name, .op = signature.kind});
   }
-  const bool holds = way == Way::holding;
-  if (holds && !compressible) {
+  const std::uint32_t period = host_of_.size() > 1 ? agreement.plan.period : 1;
+  if (period > 1 && !compressible) {
     throw CorruptPayload(detail::concat("an agreement that tensor ", agreement.name, " is synchronised in some steps, ",
                                         "though it has no residual"),
                          {.tensor = agreement.name, .op = signature.kind});
   }
-  if (holds) codec = codecs_("hold");
   WorkflowRequest request;
   request.kind = signature.kind;
   request.shape = signature.shape;
@@ -174,8 +179,9 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
   request.route = route.get();
   request.partitions = agreement.plan.partitions;
   request.first_owner = agreement.plan.first_owner;
-  request.settles = way == Way::settling;
-  request.holds = holds;
+  request.settles = settles;
+  request.period = period;
+  request.turn = turn;
   request.member = member_;
   request.root = static_cast<std::uint32_t>(signature.root);
   request.host_of = host_of_;
@@ -194,17 +200,17 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
     graph->nonzeros = nonzeros_;
     graph->parts = parts_;
     graph->none = none_;
-    graph->holds = holds;
+    graph->hold = hold_;
     graph->counts = counts;
     graph->provisional = provisional;
-    graph->host_only |= holds || agreement.plan.on_host;
+    graph->host_only |= agreement.plan.on_host;
     return graph;
   };
   if (!lasts(signature.kind)) return build();
   std::weak_ptr<const TaskGraph>& known =
       graphs_[{request.kind, request.shape.rows, request.shape.cols, request.dtype, codec->info().spec, request.op,
-               agreement.plan.topology, request.partitions, request.first_owner, request.settles, request.root,
-               provisional, counts, agreement.plan.on_host}];
+               agreement.plan.topology, request.partitions, request.first_owner, period, turn, request.settles,
+               request.root, provisional, counts, agreement.plan.on_host}];
   std::shared_ptr<const TaskGraph> graph = known.lock();
   if (graph == nullptr) known = graph = build();
   if (graphs_.size() >= graphs_most_) {

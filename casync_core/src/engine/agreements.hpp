@@ -37,14 +37,17 @@ class Agreements {
     std::uint32_t name = kNone;  ///< as Submissions numbers it; kNone: not agreed, there are only messages
     Signature signature;
     GradientPlan plan;
-    std::shared_ptr<const TaskGraph> graph;
-    std::shared_ptr<const TaskGraph> holding;   ///< of steps in which it is not synchronised; null if there are none
-    std::shared_ptr<const TaskGraph> settling;  ///< which settles the codec's values first; null if it has none
-    Settled settled = 0;                        ///< what a rank says that keeps them
-    bool eager = false;                         ///< so small that it is sent before the peers have submitted theirs
-    bool evicted = false;                       ///< a run that is submitted now has to be agreed on
+    std::vector<std::shared_ptr<const TaskGraph>> graphs;    ///< of each turn of the plan's period
+    std::vector<std::shared_ptr<const TaskGraph>> settling;  ///< which settle the codec's values first; empty if it
+                                                             ///< has none
+    Settled settled = 0;                                     ///< what a rank says that keeps them
+    bool eager = false;    ///< so small that it is sent before the peers have submitted theirs
+    bool evicted = false;  ///< a run that is submitted now has to be agreed on
     std::vector<Early> early;
     std::optional<LeastUsed::Place> place{};  ///< among those that are kept; nothing: it is none of them
+
+    /// In which turn of the plan a run of this step is: an index of the graphs.
+    std::size_t turn(std::uint32_t step) const { return graphs.size() > 1 ? turn_of(plan, step) : 0; }
   };
 
   Agreements(std::uint32_t member, std::vector<std::uint32_t> host_of, std::size_t inline_bytes,
@@ -81,22 +84,23 @@ class Agreements {
   std::vector<std::uint64_t> forget_all();
 
  private:
-  enum class Way : std::uint8_t { whole, settling, holding };
   std::shared_ptr<const TaskGraph> make_graph(const Agreement& agreement, const Signature& signature,
-                                              const std::vector<std::int64_t>& splits, Way way);
+                                              const std::vector<std::int64_t>& splits, std::uint32_t turn,
+                                              bool settles);
 
   std::uint32_t member_;
   std::vector<std::uint32_t> host_of_;
   std::size_t inline_bytes_;
   CodecMaker codecs_;
-  std::shared_ptr<const Codec> none_, nonzeros_, parts_;  // of all graphs: what takes no payload
+  std::shared_ptr<const Codec> none_, nonzeros_, parts_, hold_;  // of all graphs: what takes no payload
   std::unordered_map<std::uint32_t, Op> ops_;
   std::optional<std::int32_t> priority_;  // of the first that was agreed on
   bool ranked_ = false;
   /// All that a graph follows from in this world, of the kinds that last. Gradients that are alike share one:
   /// of many small ones it then stays in the cache.
-  using GraphKey = std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string,
-                              std::uint32_t, std::uint32_t, bool, std::uint32_t, bool, bool, bool>;
+  using GraphKey =
+      std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string, std::uint32_t,
+                 std::uint32_t, std::uint32_t, std::uint32_t, bool, std::uint32_t, bool, bool, bool>;
   std::map<GraphKey, std::weak_ptr<const TaskGraph>> graphs_;
   std::size_t graphs_most_ = 256;  // at so many it is looked which of them are used no more
   LeastUsed kept_;

@@ -301,10 +301,9 @@ void Engine::begin(std::uint32_t index) {
   const Submissions::Run& run = submissions_.run(index);
   const auto [op_number, sequence] = std::pair(run.op, run.sequence);
   const Agreements::Op& op = *agreements_.find(op_number);
-  const bool holds = op.holding != nullptr && !synchronises(op.plan, run.step);
-  const bool settles = !holds && op.settling != nullptr && run.settled != op.settled;
-  const std::shared_ptr<const TaskGraph>& graph = holds ? op.holding : settles ? op.settling : op.graph;
-  const bool by_lane = run.by_lane && graph == op.graph;  // the lane was meant for that graph
+  const bool settles = !op.settling.empty() && run.settled != op.settled;
+  const std::shared_ptr<const TaskGraph>& graph = (settles ? op.settling : op.graphs)[op.turn(run.step)];
+  const bool by_lane = run.by_lane && graph == op.graphs.front();  // the lane was meant for that graph
   out_.emit(action::Begin{index, run.handle, op_number, sequence, run.step, graph, op.plan, by_lane});
   standstill_.begin(index, now_);
   submissions_.begin(index);  // not before: if there is no memory for it, nothing of it is to be undone
@@ -586,7 +585,7 @@ const GradientPlan* Engine::plan_of(std::uint32_t registration) const {
 
 std::shared_ptr<const TaskGraph> Engine::graph_of(std::uint32_t registration) const {
   const Agreements::Op* const op = next_op(registration);
-  return op == nullptr ? nullptr : op->graph;
+  return op == nullptr ? nullptr : op->graphs.front();
 }
 
 }  // namespace casync

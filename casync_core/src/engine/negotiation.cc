@@ -81,7 +81,8 @@ void Negotiation::start_ranked(std::size_t free_bytes) {
   while (!ranked_.empty() && free_bytes > 0) {
     const TensorTable::Started started = ranked_.front().started;
     ranked_.pop_front();
-    for (const std::size_t bytes : agreements_.find(started.op)->graph->workflow.reserve)
+    const Agreements::Op& op = *agreements_.find(started.op);
+    for (const std::size_t bytes : op.graphs[op.turn(started.step)]->workflow.reserve)
       free_bytes -= std::min(free_bytes, bytes);
     start(started);
   }
@@ -268,9 +269,10 @@ const Negotiation::Outcomes& Negotiation::submit(std::uint32_t index, Nanosecond
     return outcomes_;
   }
   const Agreements::Op& op = *kept;
-  const bool eager = op.eager && eager_bytes_ + op.graph->largest_message <= options_.eager_bytes && !ahead(run);
+  const bool eager =
+      op.eager && eager_bytes_ + op.graphs.front()->largest_message <= options_.eager_bytes && !ahead(run);
   if (eager) {
-    run.eager_bytes = op.graph->largest_message;
+    run.eager_bytes = op.graphs.front()->largest_message;
     eager_bytes_ += run.eager_bytes;
   }
   if (op.eager) run.by_lane = false;  // who begins at once has asked nobody

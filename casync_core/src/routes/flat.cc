@@ -74,7 +74,7 @@ std::vector<Phase> FlatRoute::phases() const {
 void FlatRoute::build(WorkflowBuilder& builder) const {
   std::vector<PartitionBuilder::Member> members;
   for (Rank rank = 0; rank < builder.members(); ++rank) members.push_back({rank, false});
-  for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
+  for (const std::uint32_t p : builder.sent()) {
     PartitionBuilder partition(builder, p, members, builder.owner(p), {WorkflowBuilder::input()});
     build_partition(partition);
   }

@@ -167,7 +167,7 @@ class TopologyGraph final : public Route {
   void build(WorkflowBuilder& builder) const override {
     std::vector<PartitionBuilder::Member> members;
     for (Rank m = 0; m < builder.members(); ++m) members.push_back({m, false});
-    for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
+    for (const std::uint32_t p : builder.sent()) {
       const Ways& ways = ways_[builder.position(p)];
       PartitionBuilder partition(builder, p, members, ways.root, {WorkflowBuilder::input()});
       build_ways(partition, ways);

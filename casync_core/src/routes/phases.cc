@@ -314,7 +314,7 @@ class Phases final : public Route {
     const bool adds_up_first = !is_flat() && (list_[0].carries == Carries::raw || builder.identity());
     if (adds_up_first)
       builder.set_contributions(static_cast<std::uint32_t>(ranks_by_host(builder.request().host_of).size()));
-    for (std::uint32_t p = 0; p < builder.partitions(); ++p) Layer(builder, list_, p).run();
+    for (const std::uint32_t p : builder.sent()) Layer(builder, list_, p).run();
   }
 
  private:

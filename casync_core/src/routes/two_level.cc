@@ -56,7 +56,7 @@ class TwoLevel final : public Route {
     const Hosts hosts = ranks_by_host(builder.request().host_of);
     const auto count = static_cast<std::uint32_t>(hosts.size());
     builder.set_contributions(count);
-    for (std::uint32_t p = 0; p < builder.partitions(); ++p) {
+    for (const std::uint32_t p : builder.sent()) {
       const std::uint32_t position = builder.position(p);
       build_partition(builder, hosts, p, position % count, position / count);
     }

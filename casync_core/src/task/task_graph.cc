@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "casync/plan.hpp"
+
 namespace casync {
 namespace {
 
@@ -12,8 +14,15 @@ constexpr std::uint64_t key_of(std::uint32_t peer, std::uint32_t tag) {
 }  // namespace
 
 TaskGraph::TaskGraph(const WorkflowRequest& request)
-    : workflow(build_workflow(request)), shape(request.shape), dtype(request.dtype) {
+    : workflow(build_workflow(request)), shape(request.shape), dtype(request.dtype), turn(request.turn) {
   const std::size_t partitions = workflow.partitions.size();
+  const Range go = partitions_of(turn, request.period, static_cast<std::uint32_t>(partitions));
+  if (request.period == 1) {
+    sent = {0, shape.numel()};
+  } else if (go.size() > 0) {
+    sent = {workflow.partitions[static_cast<std::size_t>(go.begin)].begin,
+            workflow.partitions[static_cast<std::size_t>(go.end - 1)].end};
+  }
   tasks_of_partition.assign(partitions, 0);
   members_of.resize(partitions);
   slots_of.resize(partitions);

@@ -14,12 +14,13 @@ struct TaskGraph {
   explicit TaskGraph(const WorkflowRequest& request);
 
   Workflow workflow;
-  std::shared_ptr<const Codec> codec;                  ///< keeps alive what the executor computes with
-  std::shared_ptr<const Codec> nonzeros, parts, none;  ///< likewise, for other forms
-  Shape shape;                                         ///< as WorkflowRequest has it
+  std::shared_ptr<const Codec> codec;                        ///< keeps alive what the executor computes with
+  std::shared_ptr<const Codec> nonzeros, parts, none, hold;  ///< likewise, for other forms
+  Shape shape;                                               ///< as WorkflowRequest has it
   DType dtype = DType::float32;
   std::vector<std::int64_t> rows;  ///< allgather, alltoall: what each member gives to this one
-  bool holds = false;              ///< nothing is sent: what is kept is another codec's, and `codec` adds to it
+  std::uint32_t turn = 0;          ///< which part of the gradient goes
+  Range sent;                      ///< elements that go; what else there is joins the residual
   bool counts = false;             ///< its steps are counted, even if its codec keeps nothing
   bool provisional = false;        ///< another codec follows at a step that is known, and finds what is kept as it is
   std::vector<std::uint32_t> first_dependencies;  ///< per task: its dependencies, plus one for the partition's memory
@@ -41,6 +42,12 @@ struct TaskGraph {
   const Task* receive_of(const Task& task, std::size_t source) const;
   /// The member that sent it, or -1.
   std::int64_t sender_of(const Task& task, std::size_t source) const;
+  /// Whether some elements are not sent in this step.
+  bool holds() const { return sent.size() < shape.numel(); }
+  /// From 0 to 1: the part of the elements that is sent.
+  double part_sent() const {
+    return holds() ? static_cast<double>(sent.size()) / static_cast<double>(shape.numel()) : 1.0;
+  }
   /// Whether `buffer` holds elements of the gradient's dtype; otherwise it is a payload.
   bool raw(Buffer buffer) const { return buffer.kind != BufferKind::slot || workflow.slots[buffer.slot].raw; }
   /// What computes a task.
@@ -54,6 +61,8 @@ struct TaskGraph {
         return *parts;
       case Form::elements:
         return *none;
+      case Form::held:
+        return *hold;
     }
     return *codec;
   }

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <tuple>
 
 #include "casync/error.hpp"
+#include "casync/plan.hpp"
 #include "casync/workflow_builder.hpp"
 
 namespace casync {
@@ -38,6 +40,13 @@ void WorkflowBuilder::set_partitions(std::vector<Range> partitions, std::vector<
   workflow_.reserve.assign(workflow_.partitions.size(), 0);
   user_.assign(workflow_.partitions.size(), {});
   result_.assign(workflow_.partitions.size(), {});
+}
+
+std::vector<std::uint32_t> WorkflowBuilder::sent() const {
+  const Range range = partitions_of(request_.turn, request_.period, partitions());
+  std::vector<std::uint32_t> sent(static_cast<std::size_t>(range.size()));
+  std::iota(sent.begin(), sent.end(), static_cast<std::uint32_t>(range.begin));
+  return sent;
 }
 
 std::uint32_t WorkflowBuilder::position(std::uint32_t partition) const {
@@ -103,13 +112,14 @@ void WorkflowBuilder::compute(Primitive primitive, std::uint32_t partition, std:
   task.partition = partition;
   task.role = options.role;
   task.round = options.round;
-  task.feedback = options.feedback && request_.codec->info().feedback != Feedback::none;
+  task.feedback = options.held || (options.feedback && request_.codec->info().feedback != Feedback::none);
   task.final = options.final;
   task.deliver = options.deliver;
   task.settles = options.settles;
   task.again = options.again;
   task.holds_back = options.holds_back && request_.codec->info().feedback != Feedback::none;
   if (options.uncoded && !identity()) task.form = Form::elements;
+  if (options.held) task.form = Form::held;
   task.encode_to = options.encode_to;
   task.write_to = options.write_to;
   task.previous = options.previous;

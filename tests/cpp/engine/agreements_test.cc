@@ -33,11 +33,11 @@ TEST(Agreements, BuildAnOperationOnceUntilItsPlanChanges) {
   EXPECT_EQ(agreements.find(kOp), nullptr);
   Agreement agreement{"w", 0, kOp, {}, {}};
   const Signature signature = signature_of(OpKind::allreduce, 100);
-  const auto first = agreements.agree(agreement, kName, signature).graph;
+  const auto first = agreements.agree(agreement, kName, signature).graphs.front();
   EXPECT_TRUE(agreements.find(kOp)->eager);
-  EXPECT_EQ(agreements.agree(agreement, kName, signature).graph, first);
+  EXPECT_EQ(agreements.agree(agreement, kName, signature).graphs.front(), first);
   agreement.plan.topology = "ring";
-  EXPECT_NE(agreements.agree(agreement, kName, signature).graph, first);
+  EXPECT_NE(agreements.agree(agreement, kName, signature).graphs.front(), first);
   EXPECT_FALSE(agreements.find(kOp)->eager);  // only a direct exchange is heard of by everybody
   agreement.plan.topology = "direct";
   agreement.plan.on_trial = true;
@@ -50,7 +50,7 @@ TEST(Agreements, OperationsThatAreAlikeShareTheirTemplate) {
   std::uint32_t op = kOp;
   const auto graph_of = [&](const Signature& signature, const GradientPlan& plan) {
     ++op;
-    return agreements.agree({"w", 0, op, plan, {}}, op, signature).graph.get();
+    return agreements.agree({"w", 0, op, plan, {}}, op, signature).graphs.front().get();
   };
   const Signature signature = signature_of(OpKind::allreduce, 100);
   const GradientPlan plan;
@@ -83,18 +83,18 @@ TEST(Agreements, OperationsThatAreAlikeShareTheirTemplate) {
 TEST(Agreements, AnAllgatherIsBuiltFromTheRowsOfEachRun) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   const Signature signature = signature_of(OpKind::allgather, 0);
-  EXPECT_EQ(agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature).graph->shape.rows, 5);
-  EXPECT_EQ(agreements.agree({"w", 1, kOp, {}, {4, 4}}, kName, signature).graph->shape.rows, 8);
+  EXPECT_EQ(agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature).graphs.front()->shape.rows, 5);
+  EXPECT_EQ(agreements.agree({"w", 1, kOp, {}, {4, 4}}, kName, signature).graphs.front()->shape.rows, 8);
 }
 
 TEST(Agreements, AnAlltoallIsBuiltFromWhatComesAndWhatGoes) {
   Agreements agreements(0, {0, 1}, 12 << 10);
   const Signature signature = signature_of(OpKind::alltoall, 0);
   const Agreements::Op& op = agreements.agree({"w", 0, kOp, {}, {2, 3}}, kName, signature, {2, 5});
-  EXPECT_EQ(op.graph->shape.rows, 5);
-  EXPECT_EQ(op.graph->rows, (std::vector<std::int64_t>{2, 3}));
-  EXPECT_EQ(op.graph->workflow.layout[1].input, (Range{2, 7}));   // to member 1
-  EXPECT_EQ(op.graph->workflow.layout[1].output, (Range{2, 5}));  // from member 1
+  EXPECT_EQ(op.graphs.front()->shape.rows, 5);
+  EXPECT_EQ(op.graphs.front()->rows, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(op.graphs.front()->workflow.layout[1].input, (Range{2, 7}));   // to member 1
+  EXPECT_EQ(op.graphs.front()->workflow.layout[1].output, (Range{2, 5}));  // from member 1
   EXPECT_FALSE(op.eager);
 }
 
@@ -120,9 +120,9 @@ TEST(Agreements, OnlyWhatIsNotCompressedLeavesWhatIsKept) {
   const Signature signature = signature_of(OpKind::allreduce, 8192);
   Agreement agreement{"w", 0, kOp, {}, {}};
   agreement.plan.until = 5;
-  EXPECT_TRUE(agreements.agree(agreement, kName, signature).graph->provisional);
+  EXPECT_TRUE(agreements.agree(agreement, kName, signature).graphs.front()->provisional);
   agreement.plan.codec = "onebit";  // as auto(onebit, powersgd) may choose before powersgd begins
-  EXPECT_FALSE(agreements.agree(agreement, kName, signature).graph->provisional);
+  EXPECT_FALSE(agreements.agree(agreement, kName, signature).graphs.front()->provisional);
 }
 
 TEST(Agreements, RowsThatNoMemoryHoldsAreRefused) {
@@ -137,7 +137,8 @@ TEST(Agreements, AWorldOfOneIsTheIdentity) {
   Agreements agreements(0, {0}, 12 << 10);
   Agreement agreement{"w", 0, kOp, {}, {}};
   agreement.plan.codec = "onebit";
-  EXPECT_TRUE(agreements.agree(agreement, kName, signature_of(OpKind::allreduce, 8192)).graph->codec->info().identity);
+  EXPECT_TRUE(
+      agreements.agree(agreement, kName, signature_of(OpKind::allreduce, 8192)).graphs.front()->codec->info().identity);
 }
 
 TEST(Agreements, KeepMessagesForTheirRun) {

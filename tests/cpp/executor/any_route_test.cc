@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "casync/error.hpp"
 #include "casync/route.hpp"
@@ -90,10 +91,24 @@ void check(const Case& what) {
       EXPECT_EQ(std::memcmp(result.data(), program.result(rank, step).data(), numel * sizeof(float)), 0)
           << "rank " << rank << ", step " << step;
     }
-    if (members > 1 && step % what.period != what.offset) {
+    const bool is_divided = what.partitions >= what.period;
+    if (members > 1 && !is_divided && step % what.period != what.offset) {
       EXPECT_EQ(std::ranges::count(result, 0.0F), what.numel) << "step " << step;
     }
+    const bool is_dense = what.codec == "none" || what.codec == "fp16";
+    if (members > 1 && is_divided && what.period > 1 && is_dense) {  // about as much of it in each step
+      const auto numbers = static_cast<double>(what.numel - std::ranges::count(result, 0.0F));
+      EXPECT_LE(numbers, static_cast<double>(what.numel) * (1.0 / what.period + 1.0 / what.partitions));
+      EXPECT_GT(numbers, static_cast<double>(what.numel) * 0.9 / what.partitions);
+    }
     for (std::size_t i = 0; i < numel; ++i) lost[i] += program.sum(step, i) - result[i];
+  }
+  for (std::size_t i = 0; i < numel && members > 1 && what.period > 1; ++i) {
+    std::set<std::uint32_t> goes_in;
+    for (std::uint32_t step = 0; step < what.steps; ++step) {
+      if (program.result(0, step)[i] != 0.0F) goes_in.insert(step % what.period);
+    }
+    ASSERT_LE(goes_in.size(), 1U) << "element " << i << " goes in several steps of a period";
   }
   for (Rank rank = 0; rank < members; ++rank) {
     const GradientState* kept = world.kept(rank, "gradient");
@@ -135,12 +150,19 @@ TEST(AnyRoute, KeepsWhatItDoesNotSynchroniseForALaterStep) {
   for (const char* route : {"ps", "ring", "two_level"}) {
     for (const char* spec : {"none", "fp16", "onebit", "dgc(warmup_steps=0)", "adacomp"}) {
       for (const std::uint32_t members : {1U, 2U, 4U}) {
-        Case what{route, spec, {}, 3 * 4096 + 5, 3, 7, 3};
+        Case what{route, spec, {}, 3 * 4096 + 5};
         for (std::uint32_t m = 0; m < members; ++m) what.host_of.push_back(m / 2);
-        for (what.offset = 0; what.offset < what.period; ++what.offset) {
-          for (const bool on_stream : {false, true}) {
-            what.on_stream = on_stream;
-            check(what);
+        for (const std::uint32_t partitions : {3U, 1U, 7U}) {  // two are of fewer partitions than steps of a period
+          what.partitions = partitions;
+          for (const std::uint32_t period : {2U, 4U, 8U}) {
+            what.period = period;
+            what.steps = 2 * period + 1;
+            for (what.offset = 0; what.offset < period; what.offset += period / 2) {
+              for (const bool on_stream : {false, true}) {
+                what.on_stream = on_stream;
+                check(what);
+              }
+            }
           }
         }
       }

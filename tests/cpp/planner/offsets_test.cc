@@ -137,13 +137,16 @@ TEST(OffsetDealer, PartitionsAreOwnedInTurnWithinAStep) {
   OffsetDealer dealer(separate_hosts(4));
   std::vector<std::uint32_t> first_owners;
   for (const std::uint32_t partitions : {3U, 1U, 1U, 2U}) {
-    GradientPlan one = plan_of(2, 300 * partitions, partitions);
-    dealer.deal("a" + std::to_string(first_owners.size()), one);
-    GradientPlan other = plan_of(2, 300 * partitions, partitions);
-    dealer.deal("b" + std::to_string(first_owners.size()), other);
-    EXPECT_NE(one.offset, other.offset);
-    EXPECT_EQ(one.first_owner, other.first_owner) << "each step begins anew";
-    first_owners.push_back(one.first_owner);
+    std::set<std::uint32_t> offsets, owners;
+    for (int gradient = 0; gradient < 4; ++gradient) {
+      GradientPlan plan = plan_of(4, 300 * partitions, partitions);
+      dealer.deal(std::to_string(first_owners.size()) + "." + std::to_string(gradient), plan);
+      offsets.insert(plan.offset);
+      owners.insert(plan.first_owner);
+    }
+    EXPECT_EQ(offsets.size(), 4U);
+    EXPECT_EQ(owners.size(), 1U) << "each step begins anew";
+    first_owners.push_back(*owners.begin());
   }
   EXPECT_EQ(first_owners, (Offsets{0, 3, 0, 1}));
 }
@@ -165,6 +168,54 @@ TEST(OffsetByName, IsSpreadEvenlyAndDoesNotFollowFromTheOwner) {
     }
   }
   EXPECT_EQ(offset_by_name("w", 1), 0U);
+}
+
+/// A gradient of as many partitions as the period has steps, or more, goes in all of them.
+TEST(OffsetDealer, LargeGradientsAreDividedAmongTheStepsAndTheOwners) {
+  for (const std::uint32_t n : {2U, 4U, 8U}) {
+    for (std::uint32_t period = 2; period <= 8; ++period) {
+      OffsetDealer dealer(separate_hosts(n));
+      std::mt19937 random(period);
+      std::vector<double> bytes(period);
+      std::vector<std::vector<double>> owned(period, std::vector<double>(n));
+      for (int gradient = 0; gradient < 40; ++gradient) {
+        GradientPlan plan = plan_of(period, 0, 1 + static_cast<std::uint32_t>(random() % 60));
+        plan.payload_bytes = 1000 * plan.partitions;
+        dealer.deal("w" + std::to_string(gradient), plan);
+        for (std::uint32_t p = 0; p < plan.partitions; ++p) {
+          const std::uint32_t turn = plan.partitions < period ? 0 : p * period / plan.partitions;
+          const std::uint32_t step = (plan.offset + turn) % period;
+          bytes[step] += 1000;
+          owned[step][(plan.first_owner + p) % n] += 1000;
+        }
+      }
+      const double mean = std::accumulate(bytes.begin(), bytes.end(), 0.0) / period;
+      EXPECT_LE(*std::ranges::max_element(bytes), 1.05 * mean) << "of " << period;
+      for (std::uint32_t step = 0; step < period; ++step) {
+        EXPECT_LE(*std::ranges::max_element(owned[step]), bytes[step] / n + 3000) << n << " ranks, period " << period;
+      }
+    }
+  }
+}
+
+TEST(OffsetDealer, TurnsHaveNeighbouringPartitionsAndAboutAsMany) {
+  for (std::uint32_t period = 1; period <= 8; ++period) {
+    for (std::uint32_t partitions = 0; partitions <= 40; ++partitions) {
+      std::int64_t next = 0;
+      for (std::uint32_t turn = 0; turn < period; ++turn) {
+        const Range range = partitions_of(turn, period, partitions);
+        if (partitions < period) {
+          EXPECT_EQ(range, (Range{0, turn == 0 ? std::int64_t{partitions} : 0}));
+          continue;
+        }
+        EXPECT_EQ(range.begin, next);
+        EXPECT_GE(range.size(), partitions / period);
+        EXPECT_LE(range.size(), (partitions + period - 1) / period);
+        next = range.end;
+      }
+      EXPECT_EQ(next, partitions < period ? 0 : partitions);
+    }
+  }
 }
 
 }  // namespace

@@ -14,8 +14,9 @@ void GradientCounters::begun(const action::Begin& run, const Definition& definit
     at = row_of_.emplace(&definition, rows_.emplace(rows_.end(), definition.name)).first;
   }
   Row* const row = &*at->second;
-  if (run.graph->holds) {  // nothing is sent: it says nothing of the plan
-    runs_[run.instance] = {row, now, 0, false};
+  const auto predicted = static_cast<Nanoseconds>(run.plan.predicted_s * run.graph->part_sent() * 1e9);
+  if (run.graph->turn > 0) {  // the first turn of a plan stands for all: in others nothing may be sent
+    runs_[run.instance] = {row, now, predicted, false};
     return;
   }
   if (row->graph != run.graph.get()) {
@@ -23,7 +24,7 @@ void GradientCounters::begun(const action::Begin& run, const Definition& definit
     row->plan_operations.set(0);
     row->plan_time.set(0);
   }
-  runs_[run.instance] = {row, now, static_cast<Nanoseconds>(run.plan.predicted_s * 1e9), true};
+  runs_[run.instance] = {row, now, predicted, true};
 }
 
 void GradientCounters::ended(std::uint32_t instance, Nanoseconds ready, const RunMeter::Encoded& encoded,

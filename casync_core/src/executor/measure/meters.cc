@@ -50,7 +50,7 @@ void Meters::encoded(std::uint32_t instance, const Task& task, std::uint64_t byt
 void Meters::begun(const action::Begin& run, const Operation& operation, Nanoseconds now) {
   runs_.begun(run.instance);
   if (run.instance >= predicted_s_.size()) predicted_s_.resize(run.instance + 1);
-  predicted_s_[run.instance] = run.graph->holds ? 0 : run.plan.predicted_s;
+  predicted_s_[run.instance] = run.plan.predicted_s * run.graph->part_sent();
   if (reduces(operation.definition->signature.kind)) steps_.begun(now);
 }
 

@@ -91,6 +91,12 @@ class ScratchState {
 /// Adds `values` to the first of `sum`, which takes their length if it is empty.
 void add_to(FloatArray& sum, std::span<const float> values);
 
+/// Some neighbouring elements of a residual that have joined a gradient.
+struct Carried {
+  FloatArray values;  ///< empty: there are none
+  std::int64_t begin = 0;
+};
+
 /// Throws InvalidArgument, naming tensor, array and both lengths, if `state` cannot be that of its codec for a gradient
 /// of `shape`.
 void check_state(const std::string& name, const CodecState& state, const Shape& shape);

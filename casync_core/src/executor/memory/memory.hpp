@@ -66,8 +66,8 @@ class Memory {
   GradientState*& kept_of(std::uint32_t instance) { return instances_[instance].kept; }
   /// A stand-in's state arrays: those that all ranks share are the kept ones, its own are forgotten afterwards.
   std::unique_ptr<ScratchState>& stand_in_state(std::uint32_t instance) { return instances_[instance].stand_in_state; }
-  /// What another codec held back and has joined the input of `instance`; empty: nothing has.
-  FloatArray& carried(std::uint32_t instance) { return instances_[instance].carried; }
+  /// What was held back before and has joined the input of `instance`.
+  Carried& carried(std::uint32_t instance) { return instances_[instance].carried; }
 
   std::size_t slot_memory() const {
     return slots_.held() + (shared_ ? shared_->held() : 0) + (devices_ ? devices_->held() : 0);
@@ -84,7 +84,7 @@ class Memory {
     std::vector<Reserved> slots;
     SlotPool* pool = nullptr;  // of the slots
     GradientState* kept = nullptr;
-    FloatArray carried;
+    Carried carried;
     std::unique_ptr<ScratchState> stand_in_state;
   };
 

@@ -32,6 +32,7 @@ Factors factors_of(const CodecInfo& codec, const Signature& signature, const Tas
   const auto n = signature.op == ReduceOp::adasum ? 1.0F : static_cast<float>(members);  // it is no sum
   Factors factors;
   if (!reduces(signature.kind) || task.again) return factors;
+  if (task.form == Form::held) return {.pre = 1.0F / loss_scale};
   if (codec.identity || task.form == Form::elements) {
     if (task.final && average) factors.mid = 1.0F / n;
     return factors;
@@ -133,7 +134,8 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   }
 
   GradientState* const kept = memory.kept_of(instance);
-  const bool keeps = graph.codec->info().feedback != Feedback::none || (kept != nullptr && !kept->arrays().empty());
+  const bool keeps = task.form == Form::held || graph.codec->info().feedback != Feedback::none ||
+                     (kept != nullptr && !kept->arrays().empty());
   const float loss_scale = keeps ? operation.optimizer.loss_scale : 1.0F;
   const Factors factors =
       factors_of(graph.codec->info(), signature, task, context.members, graph.workflow.contributions, loss_scale);
@@ -162,9 +164,9 @@ void prepare(Job& job, Memory& memory, const TaskGraph& graph, std::uint32_t ins
   segment.momentum = operation.optimizer.momentum;
   segment.nesterov = operation.optimizer.nesterov;
   job.held_back = {};
-  if (kept != nullptr && task.form == Form::payload) {
+  if (kept != nullptr && (task.form == Form::payload || task.form == Form::held)) {
     const ScratchState* const forgotten = memory.stand_in_state(instance).get();
-    segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
+    if (task.form == Form::payload) segment.state = forgotten != nullptr ? forgotten->arrays() : kept->arrays();
     const bool feeds_back = task.feedback && !operation.stands_in && kept->has_residual();
     if (feeds_back) job.packed = kept->packed();
     if (feeds_back && job.packed == nullptr) segment.residual = kept->residual_data() + range.begin;

@@ -98,21 +98,39 @@ float* place_of(Memory& memory, std::uint32_t instance, const Segment& segment) 
   return pending == nullptr ? nullptr : pending + segment.range.begin;
 }
 
+/// Takes what waited in `residual` and goes in this step.
+Carried take(FloatArray& residual, const TaskGraph& graph) {
+  if (residual.empty() || !graph.holds()) return {std::exchange(residual, {}), 0};
+  const auto begin = residual.begin() + graph.sent.begin;
+  const auto end = residual.begin() + graph.sent.end;
+  Carried taken{{begin, end}, graph.sent.begin};
+  std::fill(begin, end, 0.0F);
+  return taken;
+}
+
 /// Adds `left` to the input, with the loss scale that the input has; the sum is in the output, which becomes the input.
-void join(Operation& operation, FloatArray left) {
+void join(Operation& operation, Carried left) {
   const Signature& signature = operation.definition->signature;
-  for (float& value : left) value *= operation.optimizer.loss_scale;
+  const std::size_t element = size_of(signature.dtype);
+  const auto* const input = static_cast<const std::byte*>(operation.input);
+  auto* const output = static_cast<std::byte*>(operation.output);
+  const std::size_t begin = static_cast<std::size_t>(left.begin) * element;
+  const std::size_t bytes = left.values.size() * element;
+  for (float& value : left.values) value *= operation.optimizer.loss_scale;
   std::vector<std::byte> converted;
-  const std::size_t bytes = left.size() * size_of(signature.dtype);
-  const void* converted_left = convert(left, signature.dtype, converted);
-  const std::array<Source, 2> sources{{{operation.input, bytes, true}, {converted_left, bytes, true}}};
+  const void* const converted_left = convert(left.values, signature.dtype, converted);
+  const std::array<Source, 2> sources{{{input + begin, bytes, true}, {converted_left, bytes, true}}};
   Segment segment;
-  segment.shape = signature.shape;
+  segment.range = {0, static_cast<std::int64_t>(left.values.size())};
+  segment.shape = {segment.range.end, 1};
   segment.dtype = signature.dtype;
-  segment.range = {0, signature.shape.numel()};
   segment.sources = sources;
-  segment.raw_out = operation.output;
+  segment.raw_out = output + begin;
   make_codec("none")->run(std::span(&segment, 1));
+  if (input == output) return;
+  const std::size_t end = static_cast<std::size_t>(signature.shape.numel()) * element;
+  std::copy(input, input + begin, output);
+  std::copy(input + begin + bytes, input + end, output + begin + bytes);
   operation.input = operation.output;
 }
 
@@ -124,35 +142,28 @@ void begin_with_floats(Memory& memory, const TaskGraph& graph, std::uint32_t ins
   const Signature& signature = definition.signature;
   const CodecInfo& info = graph.codec->info();
   const auto numel = static_cast<std::size_t>(signature.shape.numel());
-  if (graph.holds) {
-    if (kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
-    memory.kept_of(instance) = &kept;
-    return;
-  }
-
-  FloatArray left;
-  if (info.feedback != Feedback::wrapper) left = std::exchange(kept.residual, {});
   if (!kept.fits(*graph.codec, signature.shape)) {
-    if (!kept.restores(*graph.codec)) add_to(left, kept.pending());
+    if (!kept.restores(*graph.codec)) add_to(kept.residual, kept.pending());
     kept.start(*graph.codec, signature.shape, definition.name, definition.name_hash);
   }
+  const bool feeds_back = info.feedback == Feedback::wrapper;
+  if (kept.residual.size() != numel) kept.residual = {};  // of a gradient of another shape
+  if (kept.residual.empty() && (feeds_back || graph.holds())) kept.residual.assign(numel, 0.0F);
   memory.kept_of(instance) = &kept;
-  if (info.feedback == Feedback::wrapper && kept.residual.size() != numel) kept.residual.assign(numel, 0.0F);
   if (operation.stands_in) {
-    if (kept.residual.empty()) kept.residual = std::exchange(left, {});
-    if (!left.empty()) add_to(kept.residual, left);
     auto state = std::make_unique<ScratchState>(*graph.codec, signature.shape, definition.name_hash, kept);
     memory.stand_in_state(instance) = std::move(state);
     return;
   }
-  const bool carries = left.size() == numel && numel > 0;
-  if (carries && info.feedback == Feedback::wrapper) {
-    add_to(kept.residual, left);
-  } else if (float* const pending = kept.pending_array(); carries && pending != nullptr) {
-    for (std::size_t i = 0; i < numel; ++i) pending[i] += left[i];
-  } else if (carries && signature.kind == OpKind::reducescatter) {
-    kept.residual = std::move(left);  // the result has no room for a sum over the whole input: it waits for a codec
-  } else if (carries) {
+  Carried left = feeds_back ? Carried{} : take(kept.residual, graph);
+  if (left.values.empty()) {
+    // Nothing waited, or the codec takes it from the residual.
+  } else if (float* const pending = kept.pending_array(); pending != nullptr) {
+    float* to = pending + left.begin;
+    for (const float value : left.values) *to++ += value;
+  } else if (signature.kind == OpKind::reducescatter) {
+    kept.residual = std::move(left.values);  // the result has no room for a sum over the whole input: it waits
+  } else {
     if (context.stream != nullptr) context.stream->fetch(operation);
     join(operation, left);
     if (context.stream != nullptr) context.stream->restore(operation);
@@ -183,7 +194,7 @@ void take_over(Memory& memory, const TaskGraph& graph, std::uint32_t instance, c
   }
   kept.come_home();
   const auto& partitions = graph.workflow.partitions;
-  const bool goes_on = graph.holds || (info.feedback_bits == 8 && kept.fits(*graph.codec, signature.shape));
+  const bool goes_on = info.feedback_bits == 8 && kept.fits(*graph.codec, signature.shape);
   const bool is_packed = kept.packed() != nullptr && kept.packed()->is_of(partitions);
   if (goes_on && is_packed && !operation.stands_in) {  // as in the step before
     memory.kept_of(instance) = &kept;
@@ -191,8 +202,7 @@ void take_over(Memory& memory, const TaskGraph& graph, std::uint32_t instance, c
   }
   kept.unpack();
   begin_with_floats(memory, graph, instance, context, kept);
-  if (info.feedback_bits == 8 && !graph.holds)
-    kept.pack(partitions, seed_of(definition.name_hash, context.step, context.rank));
+  if (info.feedback_bits == 8) kept.pack(partitions, seed_of(definition.name_hash, context.step, context.rank));
 }
 
 void give_back(Memory& memory, const Instance& run, std::uint32_t instance, const ComputeContext& context) {
@@ -202,12 +212,16 @@ void give_back(Memory& memory, const Instance& run, std::uint32_t instance, cons
     kept->unpack();
   }
   const Workflow& workflow = run.graph().workflow;
-  if (FloatArray& carried = memory.carried(instance); !carried.empty()) {
+  if (Carried& carried = memory.carried(instance); !carried.values.empty()) {
+    GradientState& kept = memory.store()[memory.operation(instance).definition->name];
+    const TaskGraph& graph = run.graph();
+    if (kept.residual.empty()) kept.residual.assign(static_cast<std::size_t>(graph.shape.numel()), 0.0F);
     for (std::uint32_t p = 0; p < workflow.partitions.size(); ++p) {
       const auto [begin, end] = workflow.partitions[p];
-      if (run.delivered(p)) std::fill(carried.begin() + begin, carried.begin() + end, 0.0F);
+      if (run.delivered(p) || begin < graph.sent.begin || begin >= graph.sent.end) continue;
+      for (std::int64_t i = begin; i < end; ++i)
+        kept.residual[static_cast<std::size_t>(i)] += carried.values[static_cast<std::size_t>(i - carried.begin)];
     }
-    add_to(memory.store()[memory.operation(instance).definition->name].residual, carried);
   }
   Job job;
   for (const std::uint32_t index : run.taken()) {

@@ -1,16 +1,29 @@
 #include "planner/search/assign_offsets.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "casync/route.hpp"
 #include "common/hash.hpp"
-#include "planner/search/assign_owners.hpp"
 
 namespace casync {
 namespace {
 
 /// Returns the bytes of one partition, as a whole number: a load from which it is taken again is then as before.
 double partition_bytes(const GradientPlan& plan) { return static_cast<double>(plan.payload_bytes / plan.partitions); }
+
+/// What goes of a gradient in one of its turns.
+struct Turn {
+  std::uint32_t step = 0;  ///< of the period
+  Range partitions;
+};
+
+std::vector<Turn> turns_of(const GradientPlan& plan, std::uint32_t offset) {
+  std::vector<Turn> turns;
+  for (std::uint32_t turn = 0; turn < plan.period; ++turn)
+    turns.push_back({(offset + turn) % plan.period, partitions_of(turn, plan.period, plan.partitions)});
+  return turns;
+}
 
 }  // namespace
 
@@ -19,16 +32,52 @@ void OffsetDealer::deal(const std::string& name, GradientPlan& plan) {
   const bool stays = known != dealt_.end() && known->second.period == plan.period;
   if (stays) plan.offset = known->second.offset;
   forget(name);
-  std::vector<double>& bytes = bytes_[plan.period];
-  bytes.resize(plan.period, 0.0);
-  if (!stays) plan.offset = static_cast<std::uint32_t>(std::ranges::min_element(bytes) - bytes.begin());
-  const std::vector<Rank> owners = make_route(plan.topology)->owners(host_of_);
-  const OwnerLoad& load = loads_[{plan.period, plan.offset}];
-  plan.first_owner =
-      casync::deal(owners, static_cast<std::uint32_t>(host_of_.size()), plan.partitions, partition_bytes(plan), load)
-          .first_owner;
+  if (!stays) plan.offset = least_filled(plan);
+  plan.first_owner = least_loaded(plan);
   count(plan, Change::add);
   dealt_.emplace(name, plan);
+}
+
+std::uint32_t OffsetDealer::least_filled(const GradientPlan& plan) {
+  std::vector<double>& bytes = bytes_[plan.period];
+  bytes.resize(plan.period, 0.0);
+  std::uint32_t best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::uint32_t offset = 0; offset < plan.period; ++offset) {
+    double beside = 0;  // what is sent already, beside each of its partitions
+    for (const Turn& turn : turns_of(plan, offset))
+      beside += static_cast<double>(turn.partitions.size()) * bytes[turn.step];
+    if (beside < least) {
+      least = beside;
+      best = offset;
+    }
+  }
+  return best;
+}
+
+std::uint32_t OffsetDealer::least_loaded(const GradientPlan& plan) {
+  const std::vector<Rank> owners = make_route(plan.topology)->owners(host_of_);
+  const auto positions = static_cast<std::int64_t>(owners.size());
+  const std::vector<Turn> turns = turns_of(plan, plan.offset);
+  std::uint32_t best = 0;
+  std::pair<double, double> least{std::numeric_limits<double>::infinity(), 0};
+  for (std::int64_t start = 0; start < positions; ++start) {
+    std::pair<double, double> cost{0, 0};  // the most that an owner has already, and what all of them have
+    for (const Turn& turn : turns) {
+      std::vector<double>& load = loads_[{plan.period, turn.step}];
+      load.resize(host_of_.size(), 0.0);
+      // Whole rounds of the owners give each as much, wherever they start.
+      for (std::int64_t p = 0; p < turn.partitions.size() % positions; ++p) {
+        const double owned = load[owners[static_cast<std::size_t>((start + turn.partitions.begin + p) % positions)]];
+        cost = {std::max(cost.first, owned), cost.second + owned};
+      }
+    }
+    if (cost < least) {
+      least = cost;
+      best = static_cast<std::uint32_t>(start);
+    }
+  }
+  return best;
 }
 
 void OffsetDealer::forget(const std::string& name) {
@@ -39,14 +88,15 @@ void OffsetDealer::forget(const std::string& name) {
 }
 
 void OffsetDealer::count(const GradientPlan& plan, Change change) {
-  const double sign = change == Change::add ? 1 : -1;
-  bytes_[plan.period][plan.offset] += sign * static_cast<double>(plan.payload_bytes);
+  const double bytes = (change == Change::add ? 1 : -1) * partition_bytes(plan);
   const std::vector<Rank> owners = make_route(plan.topology)->owners(host_of_);
-  if (owners.empty()) return;
-  std::vector<double>& load = loads_[{plan.period, plan.offset}].bytes;
-  load.resize(host_of_.size(), 0.0);
-  for (std::uint32_t p = 0; p < plan.partitions; ++p) {
-    load[owners[(plan.first_owner + p) % owners.size()]] += sign * partition_bytes(plan);
+  for (const Turn& turn : turns_of(plan, plan.offset)) {
+    bytes_[plan.period][turn.step] += static_cast<double>(turn.partitions.size()) * bytes;
+    if (owners.empty()) continue;
+    std::vector<double>& load = loads_[{plan.period, turn.step}];
+    load.resize(host_of_.size(), 0.0);
+    for (std::int64_t p = turn.partitions.begin; p < turn.partitions.end; ++p)
+      load[owners[static_cast<std::size_t>(plan.first_owner + p) % owners.size()]] += bytes;
   }
 }
 
