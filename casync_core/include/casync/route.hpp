@@ -84,6 +84,9 @@ class Route {
   /// Empty where nobody does more for a partition than others.
   virtual std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const = 0;
 
+  /// Whether the owner of the first partition owns all of a gradient.
+  virtual bool has_one_owner() const { return false; }
+
   /// Whether every rank's contribution goes straight to where all of them are merged. Then a rank may send its own
   /// before others have theirs, and a codec that needs all contributions at one place can go this way.
   virtual bool merges_at_once() const = 0;

@@ -308,6 +308,7 @@ class Phases final : public Route {
   std::vector<Rank> owners(std::span<const std::uint32_t> host_of) const override {
     return is_flat() ? everybody(host_of) : owners_by_turns(ranks_by_host(host_of));
   }
+  bool has_one_owner() const override { return std::ranges::any_of(list_, is_rooted, &ListedPhase::routine); }
   bool merges_at_once() const override { return false; }
 
   void build(WorkflowBuilder& builder) const override {

@@ -215,8 +215,10 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
   decision.plan.partitions = chosen.partitions;
   decision.plan.on_host = chosen.on_host;
   const double payload = payload_of(gradient, *make_codec(chosen.codec));
-  const std::vector<Rank> owners = make_route(chosen.topology)->owners(request.world.host_of());
-  Balance balance = deal(owners, request.world.members(), chosen.partitions, payload / chosen.partitions, request.load);
+  const std::shared_ptr<const Route> route = make_route(chosen.topology);
+  const std::uint32_t parts = route->has_one_owner() ? 1 : chosen.partitions;
+  Balance balance =
+      deal(route->owners(request.world.host_of()), request.world.members(), parts, payload / parts, request.load);
   decision.plan.first_owner = balance.first_owner;
   decision.load = std::move(balance.load);
   decision.plan.payload_bytes = static_cast<std::uint64_t>(payload);

@@ -62,25 +62,25 @@ double StepModel::Resource::book(double from, double duration) {
 
 StepModel::StepModel(CostTable costs, const World& world) : costs_(std::move(costs)), world_(world) {}
 
-double StepModel::take(Resource& resource, double from, const Share& share) {
+double StepModel::take(Resource& resource, double from, const Share& share, double& busiest_until) {
   ++bookings_;
   const double stretch = &resource == &processor_ ? std::max(1.0, 1 / costs_.processors) : 1;
-  return std::max(resource.book(from, stretch * share.mean), from + stretch * share.busiest);
+  busiest_until = std::max(busiest_until, from) + stretch * share.busiest;
+  return std::max(resource.book(from, stretch * share.mean), busiest_until);
 }
 
-double StepModel::relay(double from, Resource& first, const Share& first_share, Resource& second,
-                        const Share& second_share, std::uint32_t parts, double last) {
+double StepModel::relay(double from, const Stage& first, const Stage& second, std::uint32_t parts, double last) {
   double done = from;
   double end = from;
   for (std::uint32_t part = 0; part < parts; ++part) {
-    done = take(first, done, first_share / parts);
-    end = take(second, std::max(done, end), second_share / parts);
+    done = take(first.resource, done, first.share / parts, first.busiest_until);
+    end = take(second.resource, std::max(done, end), second.share / parts, second.busiest_until);
   }
   return std::max(end, done + last);
 }
 
-double StepModel::pass(const Gradient& g, const Layer& layer, double from, const Share& leading, const Share& ending,
-                       std::uint32_t parts) {
+double StepModel::pass(const Gradient& g, const Layer& layer, Busiest& busiest, double from, const Share& leading,
+                       const Share& ending, std::uint32_t parts) {
   struct Arrival {
     double done = 0;   // sending and what is computed beside it
     double after = 0;  // from then to the receiver's next task
@@ -91,7 +91,7 @@ double StepModel::pass(const Gradient& g, const Layer& layer, double from, const
            g.pieces;
   };
   const auto over = [&](const RouteTraffic& traffic, const LinkCost& link, Resource& resource, const Share& seconds,
-                        const Share& before, const Share& beside) {
+                        double& busiest_until, const Share& before, const Share& beside) {
     if (!traffic.used()) return Arrival{from, 0};
     const double bytes = traffic.raws.busiest > 0 ? g.raw : g.payload;
     const double send_s = link.message_s + bytes * link.seconds_per_byte;
@@ -100,8 +100,9 @@ double StepModel::pass(const Gradient& g, const Layer& layer, double from, const
     const bool gathers = traffic.fan_in > traffic.fan_out;
     const double meeting_s = !gathers && traffic.senders > 1 ? traffic.senders / 2 * send_s : 0;
     const double last = gathers && before.busiest > 0 ? traffic.fan_in * send_s : 0;
-    const double done = beside.busiest > 0 ? relay(from, resource, seconds, *g.computes, beside, parts)
-                                           : relay(from, *g.computes, before, resource, seconds, parts, last);
+    const Stage sends{resource, seconds, busiest_until};
+    const double done = beside.busiest > 0 ? relay(from, sends, {*g.computes, beside, busiest.computes}, parts)
+                                           : relay(from, {*g.computes, before, busiest.computes}, sends, parts, last);
     return Arrival{done, hop_seconds(link, bytes) + meeting_s};
   };
   const bool across = layer.between.used();
@@ -110,10 +111,10 @@ double StepModel::pass(const Gradient& g, const Layer& layer, double from, const
   Share host = seconds_of(layer.inside, costs_.intra);
   // A partition that crosses the network in this layer may not in the next, as in a ring.
   if (across && part < 1) network.busiest = host.busiest = part * network.busiest + (1 - part) * host.busiest;
-  const Arrival between = over(layer.between, costs_.inter, nic_, network, leading, ending);
+  const Arrival between = over(layer.between, costs_.inter, nic_, network, busiest.between, leading, ending);
   Resource& copies = takes_turns() ? processor_ : inside_;
-  const Arrival inside =
-      over(layer.inside, costs_.intra, copies, host, across ? Share{} : leading, across ? Share{} : ending);
+  const Arrival inside = over(layer.inside, costs_.intra, copies, host, busiest.inside, across ? Share{} : leading,
+                              across ? Share{} : ending);
   return std::max(between.done, inside.done) + part * std::max(between.after, inside.after) + (1 - part) * inside.after;
 }
 
@@ -134,8 +135,9 @@ double StepModel::synchronise(const Gradient& g) {
   bool computed = false;  // what ends in this layer, beside the sends of the one before
   for (std::size_t l = 0; l < g.route->layers.size(); ++l) {
     const Layer& layer = g.route->layers[l];
+    Busiest busiest;
     if (const Share ending = g.compute(layer.ending); ending.busiest > 0 && !computed) {
-      for (const double piece : at) end = std::max(end, take(*g.computes, piece, ending));
+      for (const double piece : at) end = std::max(end, take(*g.computes, piece, ending, busiest.computes));
     }
     if (!layer.between.used() && !layer.inside.used()) break;
     const std::uint32_t parts = g.parts(layer.leading);
@@ -144,11 +146,11 @@ double StepModel::synchronise(const Gradient& g) {
     const Share ending = g.compute(next.ending);
     computed = parts == 1 && ending.busiest > 0 && next.leading.tasks == 0 && g.parts(next.ending) > 1;
     if (computed && leading.busiest > 0) {
-      for (double& piece : at) piece = take(*g.computes, piece, leading);
+      for (double& piece : at) piece = take(*g.computes, piece, leading, busiest.computes);
     }
     for (double& piece : at) {
-      piece = computed ? pass(g, layer, piece, {}, ending, g.parts(next.ending))
-                       : pass(g, layer, piece, leading, {}, parts);
+      piece = computed ? pass(g, layer, busiest, piece, {}, ending, g.parts(next.ending))
+                       : pass(g, layer, busiest, piece, leading, {}, parts);
       end = std::max(end, piece);
     }
   }
@@ -167,10 +169,10 @@ StepModel::Gradient StepModel::describe(const StepItem& item, double ready_s) {
   const bool at_once = route->merges_at_once() && item.codec->identity && gradient.payload <= kInHeadBytes;
   const double hops = at_once ? 0 : item.codec->identity ? kStartHops + kCreditHops : kStartHops;
   gradient.ready_s = ready_s + hops * world_.flat_link(costs_).latency_s;
-  // Partitions of a piece: so many that all hosts send at a time.
+  // Partitions of a piece: so many that all hosts send at a time; where one owner has all of them, each is one.
   double part = 0;
   for (const Layer& layer : gradient.route->layers) part = std::max(part, layer.between.part);
-  const double turn = gradient.route->turn * (part > 0 ? part : 1);
+  const double turn = route->has_one_owner() ? 1 : gradient.route->turn * (part > 0 ? part : 1);
   gradient.pieces = std::clamp(static_cast<std::uint32_t>(std::ceil(item.partitions / turn)), 1U, kPieces);
   return gradient;
 }
@@ -184,9 +186,10 @@ double StepModel::add(const StepItem& item) {
   double ready_s =
       on_host && !takes_turns() ? item.ready_s : compute_backward(on_host ? processor_ : device_, item.ready_s);
   const Share copy{item.copies_s / 2, item.copies_s / 2};
-  if (copy.busiest > 0) ready_s = take(copies_, ready_s, copy);
+  double copied = 0;
+  if (copy.busiest > 0) ready_s = take(copies_, ready_s, copy, copied);
   double end = world_.members() > 1 && item.raw > 0 ? synchronise(describe(item, ready_s)) : ready_s;
-  if (copy.busiest > 0) end = take(copies_, end, copy);
+  if (copy.busiest > 0) end = take(copies_, end, copy, copied);
   finish_ = std::max(finish_, end);
   return end;
 }

@@ -87,16 +87,25 @@ class StepModel {
 
   struct Gradient;
 
-  /// One step of a piece on one resource; returns when it ends.
-  double take(Resource& resource, double from, const Share& share);
+  /// Until when the busiest rank, or host, is at what the pieces of one gradient have it do in one layer.
+  struct Busiest {
+    double computes = 0, between = 0, inside = 0;
+  };
+
+  /// One step of a piece on one resource; returns when it ends. The busiest rank takes the pieces one after the other.
+  double take(Resource& resource, double from, const Share& share, double& busiest_until);
   /// Two steps of a piece in `parts`: what the first resource has done goes through the second while the first goes on.
   /// What is done last takes `last` or more of the second.
-  double relay(double from, Resource& first, const Share& first_share, Resource& second, const Share& second_share,
-               std::uint32_t parts, double last = 0);
+  struct Stage {
+    Resource& resource;
+    const Share& share;
+    double& busiest_until;
+  };
+  double relay(double from, const Stage& first, const Stage& second, std::uint32_t parts, double last = 0);
   /// Sends what a piece sends in a layer, beside computing what leads to it or what ends with it. Returns when the
   /// last of it has arrived, or is computed.
-  double pass(const Gradient& gradient, const Layer& layer, double from, const Share& leading, const Share& ending,
-              std::uint32_t parts);
+  double pass(const Gradient& gradient, const Layer& layer, Busiest& busiest, double from, const Share& leading,
+              const Share& ending, std::uint32_t parts);
   double synchronise(const Gradient& gradient);
   Gradient describe(const StepItem& item, double ready_s);
   /// Whether all that a rank does is done by one processor.
