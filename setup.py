@@ -123,7 +123,7 @@ setup(
     packages=packages,
     package_dir=package_dir,
     include_package_data=False,
-    package_data={"": ["py.typed", "*.pyi", "*.cll", "*.lark"]},
+    package_data={"": ["py.typed", "*.pyi", "*.cll", "*.lark"], "casync.bench": ["clusters/*.toml"]},
     ext_modules=[Extension("casync._core", []), *([Extension("casync._mpi", [])] if WITH_MPI else [])],
     cmdclass={"build": Build, "build_ext": CMakeBuild},
 )

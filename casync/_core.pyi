@@ -249,6 +249,7 @@ class Simulation(TypedDict):
     step_s: float
     sent_bytes: float
     turns: int
+    codecs: set[str]
 
 class Replay(TypedDict):
     events: int
@@ -258,15 +259,20 @@ class Replay(TypedDict):
 def simulate(
     gradients: Sequence[tuple[int, int]],
     host_of: Sequence[int],
-    rate: float,
-    latency_s: float,
+    between: tuple[float, float, float],
+    within: tuple[float, float, float],
     compression: str,
     topology: str,
     coordinator: str = "local",
     backward_s: float = 0.0,
     partition_bytes: float = ...,
+    pool_bytes: int = ...,
     worker_threads: int = 1,
+    codecs: Mapping[str, tuple[float, float, float, float]] = ...,
+    device_codecs: Mapping[str, tuple[float, float, float, float]] = ...,
+    copy_rate: float | None = None,
     seed: int = 1,
+    timeline: str = "",
 ) -> Simulation: ...
 
 class ModelPlan(TypedDict):

@@ -99,7 +99,8 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     assert not built, f"{sdist.name} holds what was built: {built}"
     names = zipfile.ZipFile(wheel).namelist()
     language = [f"casync/compll/{part}" for part in ("grammar.lark", "library/onebit.cll", "include/casync/codec.hpp")]
-    for wanted in ("casync/py.typed", "casync/_core.pyi", "casync/torch/__init__.py", *language):
+    clusters = [f"casync/bench/clusters/{path.name}" for path in (ROOT / "casync/bench/clusters").glob("*.toml")]
+    for wanted in ("casync/py.typed", "casync/_core.pyi", "casync/torch/__init__.py", *language, *clusters):
         assert wanted in names, f"{wanted} is not in {wheel.name}"
     for module in ("_core", "_mpi"):
         assert any(name.startswith(f"casync/{module}.") and name.endswith(".so") for name in names), module

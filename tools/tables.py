@@ -21,8 +21,8 @@ from benchmarks.accuracy import statistics as accuracy  # noqa: E402
 from benchmarks.coordinator import figures as coordinator  # noqa: E402
 from benchmarks.gpu import manual as gpu  # noqa: E402
 from benchmarks.step_time import limits  # noqa: E402
-from casync import _core  # noqa: E402
 from casync.bench import simulate  # noqa: E402
+from casync.bench.units import parse_rate  # noqa: E402
 from casync.config import horovod as horovod_variables  # noqa: E402
 from casync.config.settings import Config  # noqa: E402
 from casync.launcher import flags  # noqa: E402
@@ -71,20 +71,8 @@ def simulated() -> str:
 
 
 def predicted(codec: str, rate: str) -> float:
-    step = _core.simulate(
-        gradients=simulate.gradients_of("resnet50"),
-        host_of=list(range(4)),
-        rate=simulate.parse_rate(rate),
-        latency_s=50e-6,
-        compression=codec,
-        topology="auto",
-        coordinator="local",
-        backward_s=0.0,
-        partition_bytes=Config.partition_bytes,
-        worker_threads=1,
-        seed=1,
-    )
-    return step["step_s"]
+    gradients = simulate.gradients_of("resnet50")
+    return simulate.predict(gradients, rate=parse_rate(rate), compression=codec)["step_s"]
 
 
 def distant() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from casync.bench.reference_models import MODELS
-from casync.bench.simulate import parse_rate
+from casync.bench.units import parse_rate
 
 __all__ = [
     "AGAIN",

@@ -21,7 +21,7 @@ from benchmarks.netlab import Netlab
 from benchmarks.step_time import job
 from benchmarks.step_time.limits import CONTENDERS
 from casync.bench.reference_models import MODELS
-from casync.bench.simulate import parse_rate
+from casync.bench.units import parse_rate
 
 FIGURES = Path("docs/figures/step_time_rates.json")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from casync.bench import show
 from casync.bench.reference_models import MODELS
-from casync.bench.simulate import parse_duration, parse_seconds, share
+from casync.bench.units import parse_duration, parse_seconds, share
 from casync.bench.ways import ShapesError, automatic, contenders, shapes_of, step_of
 from casync.errors import CasyncError, JobError
 from casync.launcher.flags import FLAGS

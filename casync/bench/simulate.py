@@ -3,22 +3,26 @@
 The engine that runs real jobs runs here over a modelled network and modelled processors, with sizes only:
 
     casync simulate --nodes 16 --gradients bert-base --rate 1gbit --codec onebit
+    casync simulate --cluster hipress-ec2 --gradients vgg19 --codec onebit
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from casync import errors
 from casync._constants import COORDINATORS, TOPOLOGIES
-from casync.bench import interval
+from casync.bench import cluster, interval
+from casync.bench.cluster import Cluster, Compute, Link
 from casync.bench.reference_models import MODELS
+from casync.bench.units import parse_duration, parse_rate, parse_seconds, share
 from casync.codecs.specs import CompressionLike
 from casync.config.settings import Config
 from casync.plan.topology import topology_of
@@ -27,63 +31,14 @@ from casync.relaxed import head
 if TYPE_CHECKING:
     from casync._core import Simulation
 
-__all__ = [
-    "build_parser",
-    "gradients_of",
-    "main",
-    "parse_duration",
-    "parse_rate",
-    "parse_seconds",
-    "predict",
-    "predict_round",
-    "share",
-]
+__all__ = ["build_parser", "gradients_of", "main", "predict", "predict_round", "scaling_efficiency"]
+
+T = TypeVar("T")
 
 _COPIES_OF_A_ROUND = 10
 """A round takes as long in memory as so many copies of the parameters: it computes the change and its length, the outer
 step and the new parameters."""
-_RATES = {"": 1.0, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
-_TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
-
-
-def _with_unit(text: str, units: dict[str, float], kind: str) -> float:
-    match = re.fullmatch(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)", text.strip().lower().removesuffix("/s"))
-    if match is None or match[2] not in units:
-        known = ", ".join(unit for unit in units if unit)
-        raise argparse.ArgumentTypeError(f"{text!r} is no {kind}; write a number and one of {known}")
-    return float(match[1]) * units[match[2]]
-
-
-def parse_rate(text: str) -> float:
-    """Bytes per second of a rate such as `1gbit`, `25gbit` or `110MB/s`."""
-    rate = _with_unit(text, _RATES, "rate")
-    if rate <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: a link needs a rate above 0")
-    return rate
-
-
-def parse_seconds(text: str) -> float:
-    """Seconds of a time such as `50us`, `0.2s` or `3ms`."""
-    return _with_unit(text, _TIMES, "time")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a time, as `parse_seconds` reads it, that is above 0."""
-    seconds = parse_seconds(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a time above 0")
-    return seconds
-
-
-def share(text: str) -> float:
-    """A part of the time, such as `0.95`."""
-    try:
-        part = float(text)
-    except ValueError:
-        part = math.nan
-    if not 0 < part < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number above 0 and below 1")
-    return part
+_PLACES = ("device", "host")
 
 
 def gradients_of(text: str) -> list[tuple[int, int]]:
@@ -108,20 +63,28 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="casync simulate",
         description="Predict the time of a data-parallel step in virtual time. Nothing is measured: codecs cost what "
-        "they do on one core that copies 8 GB/s.",
+        "they do on one core that copies 8 GB/s, unless a cluster's file says otherwise.",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="NAME|FILE",
+        help=f"hosts, links, codecs and models' times: {', '.join(cluster.shipped())}, or a TOML file. "
+        "Other options come before what it says",
     )
     parser.add_argument("--nodes", type=int, default=4, help="hosts (4)")
     parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each host (1)")
     parser.add_argument(
-        "--gradients",
-        type=gradients_of,
-        default="resnet50",
-        metavar="MODEL|SIZES",
-        help=f"{', '.join(MODELS)}, or 400x65536",
+        "--gradients", default="resnet50", metavar="MODEL|SIZES", help=f"{', '.join(MODELS)}, or 400x65536 (resnet50)"
     )
     parser.add_argument("--rate", type=parse_rate, default="1gbit", help="of a host's link, each way (1gbit)")
     parser.add_argument("--latency", type=parse_seconds, default="50us", help="between hosts (50us)")
     parser.add_argument("--codec", default="none", help="compression as a script names it (none)")
+    parser.add_argument(
+        "--codecs-on",
+        choices=_PLACES,
+        default="device",
+        help="what computes codecs, where the cluster's file says what both take (device)",
+    )
     parser.add_argument(
         "--topology",
         action="append",
@@ -133,8 +96,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     size = Config.partition_bytes  # as a session plans
     parser.add_argument("--partition-bytes", type=float, default=size, help=f"limit of a partition's payload ({size})")
-    parser.add_argument("--workers", type=int, default=1, help="processors per rank that encode and decode (1)")
+    pool = Config.pool_bytes
+    parser.add_argument("--pool-bytes", type=int, default=pool, help=f"of a rank, for payloads and sums ({pool})")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processors per rank that encode and decode, unless its device does (1)"
+    )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--timeline", metavar="FILE", default="", help="write what rank 0 does, by the last topology, as a Chrome trace"
+    )
     often = parser.add_argument_group(
         "how often to send",
         "Also compare none, fp16, onebit and --codec: in every step, and in rounds of DiLoCo or local SGD.",
@@ -153,40 +123,65 @@ def build_parser() -> argparse.ArgumentParser:
 def predict(
     gradients: Sequence[tuple[int, int]],
     *,
-    nodes: int = 4,
-    ranks_per_node: int = 1,
-    rate: float = _RATES["gbit"],
-    latency_s: float = 50e-6,
+    cluster: Cluster = Cluster(),  # noqa: B008 - it is frozen
+    nodes: int | None = None,
+    ranks_per_node: int | None = None,
+    rate: float | None = None,
+    latency_s: float | None = None,
+    worker_threads: int | None = None,
     compression: CompressionLike = "none",
+    codecs_on: str = "device",
     topology: str = "auto",
     coordinator: str = "local",
     backward_s: float = 0.0,
     partition_bytes: float = Config.partition_bytes,
-    worker_threads: int = 1,
+    pool_bytes: int = Config.pool_bytes,
     seed: int = 1,
+    timeline: str = "",
 ) -> Simulation:
-    """Return what one step of synchronisation would take: `step_s` in seconds, `sent_bytes` of the busiest rank.
+    """Return what one step of synchronisation would take: `step_s` in seconds, `sent_bytes` of the busiest rank, and
+    the `codecs` of its plans.
 
-    `gradients` are the rows and columns of each gradient, in the order in which they become ready; `rate` is that of a
-    host's link in bytes per second, each way, and `compression` a codec as a script names it. The defaults are those of
-    `casync simulate`. Raises `InvalidArgumentError` for what no session would accept. Any thread may call.
+    `gradients` are the rows and columns of each gradient, in the order of the forward pass; they become ready from the
+    last to the first, within `backward_s`. `cluster` describes the machines. What else is given comes before what it
+    says: `rate` is that of a host's link in bytes per second, each way, and `worker_threads` are processors of a rank
+    that compute codecs. `compression` is a codec as a script names it, and `codecs_on` says where those are computed
+    that the cluster has costs of for both. `timeline` is a file, to which what rank 0 does is written.
+
+    Raises `InvalidArgumentError` for what no session would accept. Any thread may call.
     """
     from casync import _core  # the compiled core, not needed for --help
     from casync.codecs.specs import codec_text
 
+    network, inside = cluster.network, cluster.inside
+    network = Link(_given(rate, network.rate), _given(latency_s, network.latency_s), network.message_s)
+    machines = dataclasses.replace(
+        cluster,
+        hosts=_given(nodes, cluster.hosts),
+        ranks_per_host=_given(ranks_per_node, cluster.ranks_per_host),
+    )
     return _core.simulate(
         gradients=gradients,
-        host_of=[node for node in range(nodes) for _ in range(ranks_per_node)],
-        rate=rate,
-        latency_s=latency_s,
+        host_of=machines.host_of(),
+        between=dataclasses.astuple(network),
+        within=dataclasses.astuple(inside),
         compression=codec_text(compression),
         topology=topology_of(topology),
         coordinator=coordinator,
         backward_s=backward_s,
         partition_bytes=partition_bytes,
-        worker_threads=worker_threads,
+        pool_bytes=pool_bytes,
+        worker_threads=_given(worker_threads, cluster.processors),
+        codecs=cluster.costs("host"),
+        device_codecs=cluster.costs("device") if codecs_on == "device" else {},
+        copy_rate=cluster.copy_rate,
         seed=seed,
+        timeline=timeline,
     )
+
+
+def _given(value: T | None, prior: T) -> T:
+    return prior if value is None else value
 
 
 def predict_round(gradients: Sequence[tuple[int, int]], *, copy_rate: float = 8e9, **how: Any) -> float:
@@ -202,48 +197,91 @@ def predict_round(gradients: Sequence[tuple[int, int]], *, copy_rate: float = 8e
 
 def main(argv: Sequence[str]) -> int:
     """Run `casync simulate`; returns its exit status."""
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    machines = Cluster()
+    try:
+        gradients = gradients_of(arguments.gradients)
+        if arguments.cluster:
+            machines = cluster.load(arguments.cluster)
+    except (argparse.ArgumentTypeError, errors.InvalidArgumentError) as error:
+        parser.error(str(error))
+    computes = machines.models.get(arguments.gradients, Compute())
+    if arguments.cluster:
+        parser.set_defaults(
+            nodes=machines.hosts, ranks_per_node=machines.ranks_per_host, rate=machines.network.rate,
+            latency=machines.network.latency_s, workers=machines.processors, backward=computes.backward_s,
+        )  # fmt: skip
+        arguments = parser.parse_args(argv)
     ranks = arguments.nodes * arguments.ranks_per_node
-    count = len(arguments.gradients)
-    size = sum(rows * cols for rows, cols in arguments.gradients) * 4 / 2**20
+    size = sum(rows * cols for rows, cols in gradients) * 4 / 2**20
     sys.stdout.write(
-        f"{ranks} ranks on {arguments.nodes} hosts, {count} gradients of {size:.2f} MiB, codec {arguments.codec}\n"
+        f"{ranks} ranks on {arguments.nodes} hosts, {len(gradients)} gradients of {size:.2f} MiB, "
+        f"codec {arguments.codec}\n"
     )
-    sys.stdout.write(f"{'topology':<10} {'step':>12} {'sent by the busiest rank':>26}   simulated in\n")
-    carried = 0
+    sys.stdout.write(
+        f"{'topology':<10} {'step':>12} {'sent by the busiest rank':>26} {'efficiency':>11}   simulated in\n"
+    )
+    codecs: set[str] = set()
     for topology in arguments.topology or ("auto", "ps", "ring", "two_level"):
         begin = time.monotonic()
         try:
-            step = predict(arguments.gradients, compression=arguments.codec, **_how(arguments, topology))
+            step = predict(gradients, compression=arguments.codec, **_how(arguments, machines, topology))
         except errors.InvalidArgumentError as error:
             sys.stdout.write(f"{topology:<10} {error}\n")
             continue
-        carried += 1
+        codecs |= step["codecs"]
         took = time.monotonic() - begin
+        part = scaling_efficiency(computes.forward_s, arguments.backward, step["step_s"])
         sys.stdout.write(
-            f"{topology:<10} {step['step_s'] * 1e3:>9.2f} ms {step['sent_bytes'] / 2**20:>22.2f} MiB   {took:.2f} s\n"
+            f"{topology:<10} {step['step_s'] * 1e3:>9.2f} ms {step['sent_bytes'] / 2**20:>22.2f} MiB {part:>11.2f}   "
+            f"{took:.2f} s\n"
         )
-    if carried and arguments.compute is not None:
-        _say_how_often(arguments)
-    return 0 if carried else 1
+    if codecs and arguments.cluster:
+        _say_what_is_assumed(machines, arguments, codecs)
+    if codecs and arguments.compute is not None:
+        _say_how_often(gradients, machines, arguments)
+    return 0 if codecs else 1
 
 
-def _how(arguments: argparse.Namespace, topology: str) -> dict[str, Any]:
+def scaling_efficiency(forward_s: float, backward_s: float, step_s: float) -> float:
+    """The part of a step that a rank computes: 1 would be linear scaling. `step_s` is from the backward pass's begin
+    until all gradients are synchronised.
+    """
+    whole = forward_s + max(step_s, backward_s)
+    return (forward_s + backward_s) / whole if whole > 0 else 1.0
+
+
+def _how(arguments: argparse.Namespace, machines: Cluster, topology: str) -> dict[str, Any]:
     """The arguments of `predict` that a command line has for every codec."""
     return {
-        "nodes": arguments.nodes, "ranks_per_node": arguments.ranks_per_node, "rate": arguments.rate,
-        "latency_s": arguments.latency, "topology": topology, "coordinator": arguments.coordinator,
-        "backward_s": arguments.backward, "partition_bytes": arguments.partition_bytes,
-        "worker_threads": arguments.workers, "seed": arguments.seed,
+        "cluster": machines, "nodes": arguments.nodes, "ranks_per_node": arguments.ranks_per_node,
+        "rate": arguments.rate, "latency_s": arguments.latency, "topology": topology,
+        "coordinator": arguments.coordinator, "backward_s": arguments.backward, "codecs_on": arguments.codecs_on,
+        "partition_bytes": arguments.partition_bytes, "pool_bytes": arguments.pool_bytes,
+        "worker_threads": arguments.workers, "seed": arguments.seed, "timeline": arguments.timeline,
     }  # fmt: skip
 
 
-def _say_how_often(arguments: argparse.Namespace) -> None:
-    how, ways = _how(arguments, "auto"), {}
+def _say_what_is_assumed(machines: Cluster, arguments: argparse.Namespace, codecs: set[str]) -> None:
+    """What of the figures no source has stated: what the file assumes, and what it leaves to the simulator."""
+    concerned = {f"codecs.{codec}" for codec in codecs} | {f"models.{arguments.gradients}"}
+    assumed = [
+        f"{key} = {value}"
+        for key, value in machines.assumed.items()
+        if not key.startswith(("codecs.", "models.")) or key.rpartition(".")[0] in concerned
+    ]
+    sys.stdout.write(f"\n{machines.name}: {machines.source}\n")
+    for heading, values in (("assumed by this file", assumed), ("left to the simulator", machines.left(codecs))):
+        sys.stdout.write("".join([f"{heading}:\n", *(f"  {value}\n" for value in values)]))
+
+
+def _say_how_often(gradients: Sequence[tuple[int, int]], machines: Cluster, arguments: argparse.Namespace) -> None:
+    how, ways = _how(arguments, machines, "auto"), {}
     for codec in dict.fromkeys(("none", "fp16", "onebit", arguments.codec)):
-        step = predict(arguments.gradients, compression=codec, **how)["step_s"]
+        step = predict(gradients, compression=codec, **how)["step_s"]
         exposed = max(0.0, step - arguments.backward)
-        round_s = predict_round(arguments.gradients, compression=codec, **how)
+        round_s = predict_round(gradients, compression=codec, **how)
         ways[codec] = interval.Sync(round_s, arguments.compute + exposed)
     sys.stdout.write(f"\nA step computes for {arguments.compute:g} s.\n")
     for row in (interval.COLUMNS, *interval.rows(ways, arguments.compute, arguments.utilisation)):

@@ -1,9 +1,9 @@
 #include <pybind11/stl.h>
 
 #include <array>
-#include <map>
 
 #include "bindings/bindings.hpp"
+#include "bindings/codec_costs.hpp"
 #include "casync/error.hpp"
 #include "planner/search/search_space.hpp"
 
@@ -15,15 +15,7 @@ namespace {
 /// No job waits for it, so it may count for longer.
 constexpr std::uint32_t kLargest = 128;
 
-using Costs = std::map<std::string, std::array<double, 4>>;
-
 LinkCost link_of(const std::array<double, 3>& link) { return {link[0], link[1], link[2]}; }
-
-auto codecs_of(const Costs& costs) {
-  std::map<std::string, CodecCost, std::less<>> codecs;
-  for (const auto& [spec, cost] : costs) codecs[spec] = {cost[0], cost[1], cost[2], cost[3]};
-  return codecs;
-}
 
 py::dict to_dict(const ModelPlan& plan) {
   using namespace py::literals;
@@ -40,14 +32,14 @@ py::dict to_dict(const ModelPlan& plan) {
 
 py::dict plan(const std::vector<std::tuple<std::int64_t, std::int64_t, double>>& gradients,
               std::vector<std::uint32_t> host_of, const std::array<double, 3>& inter,
-              const std::array<double, 3>& intra, const Costs& codecs, const Costs& device_codecs,
+              const std::array<double, 3>& intra, const CodecSeconds& codecs, const CodecSeconds& device_codecs,
               double copy_s_per_byte, double processors, bool on_device, const std::string& compression) {
   const World world(std::move(host_of));
   CostTable costs;
   costs.inter = link_of(inter);
   costs.intra = link_of(intra);
-  costs.codecs = codecs_of(codecs);
-  costs.device_codecs = codecs_of(device_codecs);
+  costs.codecs = codec_costs(codecs);
+  costs.device_codecs = codec_costs(device_codecs);
   costs.copy_s_per_byte = copy_s_per_byte;
   costs.processors = processors;
   std::vector<OpenGradient> open;

@@ -60,10 +60,9 @@ def test_a_file_is_named_where_it_is_no_graph(tmp_path):
 def test_people_see_a_digest():
     assert is_graph(TEXT) and not is_graph("ring") and not is_graph("graph(x)")
     assert shown("ring") == "ring"
-    steps = _core.simulate(
-        [(1 << 20, 1)], host_of=[0, 1, 2], rate=1.25e8, latency_s=5e-5, compression="onebit", topology=TEXT
-    )
-    assert steps["step_s"] > 0
+    link = (1.25e8, 5e-5, 5e-6)
+    step = _core.simulate([(1 << 20, 1)], [0, 1, 2], between=link, within=link, compression="onebit", topology=TEXT)
+    assert step["step_s"] > 0
     assert shown(TEXT).startswith("graph-") and len(shown(TEXT)) == len("graph-01234567")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from casync import _core
 from casync._constants import TOPOLOGIES
+from casync.bench.simulate import predict
 
 PAGE = (Path(__file__).parents[3] / "docs" / "codecs.md").read_text()
 
@@ -35,17 +36,13 @@ def test_the_table_of_ways_has_all_topologies_and_each_codec_is_of_one_of_its_ro
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("spec", [*_core.codec_names(), "powersgd(start_step=0)"])
 def test_every_codec_takes_every_topology(spec, topology):
-    step = _core.simulate(
-        gradients=[(500, 300), (7, 3), (0, 1)],
-        host_of=[0, 0, 1, 1],
+    step = predict(
+        [(500, 300), (7, 3), (0, 1)],
+        nodes=2,
+        ranks_per_node=2,
         rate=1e9,
-        latency_s=50e-6,
         compression=f"always({spec})",
         topology=topology,
-        coordinator="local",
-        backward_s=0.0,
         partition_bytes=1 << 16,
-        worker_threads=1,
-        seed=1,
     )
     assert step["sent_bytes"] > 0

@@ -10,7 +10,8 @@ import pytest
 
 from casync import cli
 from casync.bench import simulate
-from casync.bench.simulate import gradients_of, parse_rate, parse_seconds
+from casync.bench.simulate import gradients_of
+from casync.bench.units import parse_rate, parse_seconds
 from casync.config.settings import Config
 from casync.errors import InvalidArgumentError
 from support.files import ROOT, load

@@ -7,7 +7,6 @@
 #include <cstdio>
 
 #include "casync/error.hpp"
-#include "common/clock.hpp"
 
 namespace casync {
 namespace {
@@ -49,12 +48,13 @@ std::string upper(std::string_view text) {
 }  // namespace
 
 Timeline::Timeline(const std::string& path, const Operations& operations, const Memory& memory, int rank,
-                   bool mark_cycles)
+                   bool mark_cycles, Clock clock)
     : operations_(operations),
       memory_(memory),
       rank_(rank),
       mark_cycles_(mark_cycles),
-      start_(steady_now()),
+      clock_(std::move(clock)),
+      start_(clock_()),
       file_(path, std::ios::binary | std::ios::trunc) {
   using std::chrono::duration_cast;
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
@@ -69,7 +69,7 @@ Timeline::Timeline(const std::string& path, const Operations& operations, const 
 Timeline::~Timeline() { write(); }
 
 void Timeline::on_event(const Event& event, Nanoseconds /*now*/) {
-  std::visit(Overloads{[this](const event::Submit& submit) { submitted_[submit.handle] = steady_now(); },
+  std::visit(Overloads{[this](const event::Submit& submit) { submitted_[submit.handle] = clock_(); },
                        [this](const event::Ran& ran) { end({ran.instance, ran.task}); },
                        [this](const event::Sent& sent) { end({sent.instance, sent.task}); },
                        [this](const event::Received& received) { end({received.instance, received.task}); },
@@ -92,9 +92,9 @@ void Timeline::on_action(const Action& action) {
 void Timeline::on_decide(Nanoseconds /*now*/) {
   if (mark_cycles_) {
     put(detail::concat(R"({"name":"CYCLE_START","ph":"i","s":"p","pid":)", rank_, R"(,"tid":0,"ts":)",
-                       microseconds(steady_now() - start_), "}"));
+                       microseconds(clock_() - start_), "}"));
   }
-  if (waiting_.size() > kBufferBytes || (!waiting_.empty() && steady_now() - written_ > kWriteInterval)) write();
+  if (waiting_.size() > kBufferBytes || (!waiting_.empty() && clock_() - written_ > kWriteInterval)) write();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ void Timeline::on(const action::Begin& action) {
     phase("NEGOTIATE_" + kind, thread_of(operation.definition->name), submitted->second, "");
     submitted_.erase(submitted);
   }
-  runs_[action.instance] = {&operation, action.graph, action.plan.topology, action.plan.predicted_s, steady_now(), 0};
+  runs_[action.instance] = {&operation, action.graph, action.plan.topology, action.plan.predicted_s, clock_(), 0};
 }
 
 void Timeline::on(const action::Finish& action) {
@@ -158,7 +158,7 @@ void Timeline::start(TaskName name_of_task, Lane lane) {
   } else if (lane == receive) {
     name += detail::concat(" from rank ", task.peer);
   }
-  works_[name_of_task] = {lane, index, steady_now(), std::move(name), std::move(arguments)};
+  works_[name_of_task] = {lane, index, clock_(), std::move(name), std::move(arguments)};
 }
 
 void Timeline::end(TaskName task) {
@@ -199,7 +199,7 @@ void Timeline::name_thread(std::uint32_t thread, const std::string& name) {
 
 void Timeline::phase(const std::string& name, std::uint32_t thread, Nanoseconds from, const std::string& arguments) {
   put(detail::concat(R"({"name":)", quoted(name), R"(,"ph":"X","pid":)", rank_, R"(,"tid":)", thread, R"(,"ts":)",
-                     microseconds(from - start_), R"(,"dur":)", microseconds(steady_now() - from),
+                     microseconds(from - start_), R"(,"dur":)", microseconds(clock_() - from),
                      arguments.empty() ? "" : ",\"args\":{", arguments, arguments.empty() ? "}" : "}}"));
 }
 
@@ -210,7 +210,7 @@ void Timeline::put(const std::string& event) {
 
 /// The bracket that closes the array is written over by the next events.
 void Timeline::write() {
-  written_ = steady_now();
+  written_ = clock_();
   if (waiting_.empty()) return;
   file_.seekp(end_);
   end_ += static_cast<std::streamoff>(waiting_.size());

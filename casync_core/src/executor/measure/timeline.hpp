@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "common/clock.hpp"
 #include "executor/memory/tensor_sizes.hpp"
 #include "executor/operations.hpp"
 
@@ -22,8 +24,12 @@ namespace casync {
 /// file is valid JSON whenever it is read. Used by the thread that drives the Engine.
 class Timeline final : public Observer {
  public:
-  /// Opens `path`; throws InvalidArgument if it cannot be written. `mark_cycles`: a CYCLE_START for every turn.
-  Timeline(const std::string& path, const Operations& operations, const Memory& memory, int rank, bool mark_cycles);
+  using Clock = std::function<Nanoseconds()>;
+
+  /// Opens `path`; throws InvalidArgument if it cannot be written. `mark_cycles`: a CYCLE_START for every turn. `clock`
+  /// says what time it is.
+  Timeline(const std::string& path, const Operations& operations, const Memory& memory, int rank, bool mark_cycles,
+           Clock clock = steady_now);
   ~Timeline() override;
 
   void on_event(const Event& event, Nanoseconds now) override;
@@ -66,6 +72,7 @@ class Timeline final : public Observer {
   const Memory& memory_;
   int rank_;
   bool mark_cycles_;
+  Clock clock_;
   Nanoseconds start_;
   std::ofstream file_;
   std::streamoff end_ = 0;  // of the events in the file, before the bracket

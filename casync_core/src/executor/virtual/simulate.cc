@@ -1,8 +1,11 @@
 #include "executor/virtual/simulate.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 
 #include "casync/error.hpp"
+#include "executor/measure/timeline.hpp"
 #include "executor/virtual/world.hpp"
 #include "planner/cost/world.hpp"
 #include "planner/search/assign_offsets.hpp"
@@ -23,16 +26,66 @@ void charge_messages(VirtualOptions& options) {
   options.notice = 100'000;  // between two looks while bytes move (progress/idle_sleep)
 }
 
-/// What a job takes on one processor, by the costs of its codec.
-Nanoseconds time_of(const Job& job, const CostTable& costs) {
-  const CodecCost cost = costs.of(job.codec->info().spec);
+/// What a job takes on one processor or on its device, by the costs of its codec, with the copies between both.
+Nanoseconds time_of(const Job& job, const SimulationRequest& request) {
+  const std::string& spec = job.codec->info().spec;
+  const auto device = request.costs.device_codecs.find(spec);
+  const bool there = device != request.costs.device_codecs.end();
+  const CodecCost cost = there ? device->second : request.costs.of(spec);
   const Segment& segment = job.segment;
   const double raw = static_cast<double>(segment.range.size()) * static_cast<double>(size_of(segment.dtype));
-  double seconds = segment.payload.empty() ? 0 : cost.encode_fixed_s + raw * cost.encode_s_per_byte;
+  double seconds = 0;
+  double payloads = 0;
+  bool decodes = false;
+  const bool encodes = !segment.payload.empty();
+  if (encodes) {
+    seconds += cost.encode_fixed_s + raw * cost.encode_s_per_byte;
+    payloads += static_cast<double>(segment.payload.size());
+  }
   for (const Source& source : job.sources) {
-    if (!source.raw) seconds += cost.decode_fixed_s + raw * cost.decode_s_per_byte;
+    if (source.raw) continue;
+    decodes = true;
+    seconds += cost.decode_fixed_s + raw * cost.decode_s_per_byte;
+    payloads += static_cast<double>(source.bytes);
+  }
+  if (request.memory == MemoryKind::device && !job.codec->info().identity) {
+    const double gradients = raw * (static_cast<double>(encodes) + static_cast<double>(decodes));
+    seconds += (there ? payloads : gradients) * request.costs.copy_s_per_byte;
   }
   return from_seconds(seconds);
+}
+
+/// What the planner goes by: the links of the request, and of a codec what it costs where it is computed.
+CostTable planned_costs(const SimulationRequest& request) {
+  CostTable costs = request.costs;
+  const auto set = [](LinkCost& cost, const LinkSpeed& speed) {
+    cost.latency_s = static_cast<double>(speed.latency) * 1e-9;
+    cost.seconds_per_byte = 1 / speed.bytes_per_second;
+  };
+  set(costs.inter, request.between);
+  set(costs.intra, request.within);
+  for (const auto& [spec, cost] : request.costs.device_codecs) costs.codecs[spec] = cost;
+  return costs;
+}
+
+/// In each step every rank submits what the plans have in it. What waits for a later step costs nothing, so the plans
+/// are those of every step then: a world of sizes needs no residuals.
+std::vector<std::vector<std::vector<Submission>>> steps_of(std::vector<VirtualTensor>& tensors,
+                                                           const std::vector<Submission>& submissions,
+                                                           std::size_t steps, std::size_t ranks) {
+  std::vector<std::vector<std::vector<Submission>>> script;
+  for (std::uint32_t s = 0; s < steps; ++s) {
+    std::vector<Submission> of_step;
+    std::ranges::copy_if(submissions, std::back_inserter(of_step), [&](const Submission& submission) {
+      return synchronises(tensors[submission.tensor].plan, s);
+    });
+    script.emplace_back(ranks, of_step);
+  }
+  for (VirtualTensor& tensor : tensors) {
+    tensor.plan.period = 1;
+    tensor.plan.offset = 0;
+  }
+  return script;
 }
 
 }  // namespace
@@ -45,10 +98,9 @@ Simulation simulate(const SimulationRequest& request) {
   }
   const auto size = static_cast<int>(request.host_of.size());
   if (size == 0) throw InvalidArgument("a simulation needs at least one rank");
-  CostTable costs = request.costs;
-  costs.inter = {static_cast<double>(request.between.latency) * 1e-9, 1 / request.between.bytes_per_second, 5e-6};
-  costs.intra = {static_cast<double>(request.within.latency) * 1e-9, 1 / request.within.bytes_per_second, 5e-6};
+  const CostTable costs = planned_costs(request);
 
+  Simulation result;
   VirtualScript script;
   const World hosts(request.host_of);
   OwnerLoad load;
@@ -72,13 +124,14 @@ Simulation simulate(const SimulationRequest& request) {
     } else {
       load = std::move(decision.load);
     }
+    result.codecs.insert(decision.plan.codec);
     tensor.plan = std::move(decision.plan);
     submissions.push_back(
         {static_cast<std::uint32_t>(g), from_seconds(all > 0 ? request.backward_s * before / all : 0), 0});
     before -= static_cast<double>(request.gradients[g].numel());
     script.tensors.push_back(std::move(tensor));
   }
-  script.steps.assign(2 * interval, std::vector<std::vector<Submission>>(request.host_of.size(), submissions));
+  script.steps = steps_of(script.tensors, submissions, 2 * interval, request.host_of.size());
 
   VirtualOptions options;
   options.seed = request.seed;
@@ -87,17 +140,28 @@ Simulation simulate(const SimulationRequest& request) {
   options.network.within = request.within;
   options.coordinator = request.coordinator;
   if (options.coordinator.policy != CoordinatorOptions{}.policy) charge_messages(options);
-  options.workers.threads = request.worker_threads;
-  options.workers.cost = [&costs](const Job& job) { return time_of(job, costs); };
+  const auto on_device = [&](const std::string& spec) { return costs.device_codecs.contains(spec); };
+  options.workers.threads = std::ranges::any_of(result.codecs, on_device) ? 1 : request.worker_threads;
+  options.engine.pool_bytes = request.pool_bytes;
+  options.workers.cost = [&request](const Job& job) { return time_of(job, request); };
   options.sizes_only = true;
   options.ticks = false;
   VirtualWorld world(options, std::move(script), nullptr);
+  std::optional<Timeline> timeline;
+  if (!request.timeline.empty()) {
+    timeline.emplace(request.timeline, world.driver(0).operations(), world.driver(0).memory(), 0, false,
+                     [&world] { return world.now(); });
+    world.driver(0).watched_by(*timeline);
+  }
   const VirtualOutcome outcome = world.run();
+  if (timeline) world.driver(0).unwatched_by(*timeline);
   CASYNC_CHECK(!outcome.hung, outcome.waiting);
 
-  Simulation result;
   const auto steps = static_cast<double>(interval);
-  result.step_s = static_cast<double>(outcome.step_ends.back() - outcome.step_ends[interval - 1]) * 1e-9 / steps;
+  for (std::size_t s = interval; s < 2 * interval; ++s) {
+    const double took_s = static_cast<double>(outcome.step_ends[s] - outcome.step_ends[s - 1]) * 1e-9;
+    result.step_s += std::max(took_s, request.backward_s) / steps;
+  }
   result.turns = outcome.turns;
   for (int r = 0; r < size; ++r) {
     result.busiest_sent =
