@@ -245,11 +245,17 @@ class Codec:
     def agree(self, segment: Any, values: NDArray[np.float32]) -> None: ...
     def applies(self, shape: tuple[int, int], sequence: int) -> bool: ...
 
+class SimulatedPlan(TypedDict):
+    codec: str
+    topology: str
+    partitions: int
+    predicted_s: float
+
 class Simulation(TypedDict):
     step_s: float
     sent_bytes: float
     turns: int
-    codecs: set[str]
+    plans: list[SimulatedPlan]
 
 class Replay(TypedDict):
     events: int
@@ -266,6 +272,7 @@ def simulate(
     coordinator: str = "local",
     backward_s: float = 0.0,
     partition_bytes: float = ...,
+    partitions: int | None = None,
     pool_bytes: int = ...,
     worker_threads: int = 1,
     codecs: Mapping[str, tuple[float, float, float, float]] = ...,

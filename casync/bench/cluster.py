@@ -103,6 +103,7 @@ class Cluster:
     def left(self, codecs: Iterable[str]) -> list[str]:
         """What the file leaves to the simulator, in words, for a step with `codecs`."""
         priors = {
+            "network.rate": f"{self.network.rate / GBIT:g} Gbit/s",
             "network.latency": f"{1e6 * self.network.latency_s:g} us",
             "network.message": f"{1e6 * self.network.message_s:g} us",
             "inside.rate": f"{self.inside.rate / 1e9:g} GB/s",

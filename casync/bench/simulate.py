@@ -135,18 +135,20 @@ def predict(
     coordinator: str = "local",
     backward_s: float = 0.0,
     partition_bytes: float = Config.partition_bytes,
+    partitions: int | None = None,
     pool_bytes: int = Config.pool_bytes,
     seed: int = 1,
     timeline: str = "",
 ) -> Simulation:
     """Return what one step of synchronisation would take: `step_s` in seconds, `sent_bytes` of the busiest rank, and
-    the `codecs` of its plans.
+    the `plans` of the gradients.
 
     `gradients` are the rows and columns of each gradient, in the order of the forward pass; they become ready from the
     last to the first, within `backward_s`. `cluster` describes the machines. What else is given comes before what it
     says: `rate` is that of a host's link in bytes per second, each way, and `worker_threads` are processors of a rank
     that compute codecs. `compression` is a codec as a script names it, and `codecs_on` says where those are computed
-    that the cluster has costs of for both. `timeline` is a file, to which what rank 0 does is written.
+    that the cluster has costs of for both. Each gradient has as many `partitions`; None: as the planner finds best.
+    `timeline` is a file, to which what rank 0 does is written.
 
     Raises `InvalidArgumentError` for what no session would accept. Any thread may call.
     """
@@ -170,6 +172,7 @@ def predict(
         coordinator=coordinator,
         backward_s=backward_s,
         partition_bytes=partition_bytes,
+        partitions=partitions,
         pool_bytes=pool_bytes,
         worker_threads=_given(worker_threads, cluster.processors),
         codecs=cluster.costs("host"),
@@ -230,7 +233,7 @@ def main(argv: Sequence[str]) -> int:
         except errors.InvalidArgumentError as error:
             sys.stdout.write(f"{topology:<10} {error}\n")
             continue
-        codecs |= step["codecs"]
+        codecs |= {plan["codec"] for plan in step["plans"]}
         took = time.monotonic() - begin
         part = scaling_efficiency(computes.forward_s, arguments.backward, step["step_s"])
         sys.stdout.write(
@@ -273,7 +276,8 @@ def _say_what_is_assumed(machines: Cluster, arguments: argparse.Namespace, codec
     ]
     sys.stdout.write(f"\n{machines.name}: {machines.source}\n")
     for heading, values in (("assumed by this file", assumed), ("left to the simulator", machines.left(codecs))):
-        sys.stdout.write("".join([f"{heading}:\n", *(f"  {value}\n" for value in values)]))
+        lines = [f"{heading}, where no option says otherwise:\n", *(f"  {value}\n" for value in values)]
+        sys.stdout.write("".join(lines) if values else "")
 
 
 def _say_how_often(gradients: Sequence[tuple[int, int]], machines: Cluster, arguments: argparse.Namespace) -> None:

@@ -20,9 +20,9 @@ LinkSpeed speed_of(const Link& link) { return {link[0], static_cast<Nanoseconds>
 py::dict simulate_step(const std::vector<std::pair<std::int64_t, std::int64_t>>& gradients,
                        std::vector<std::uint32_t> host_of, const Link& between, const Link& within,
                        std::string compression, std::string topology, std::string coordinator, double backward_s,
-                       double partition_bytes, std::size_t pool_bytes, int worker_threads, const CodecSeconds& codecs,
-                       const CodecSeconds& device_codecs, std::optional<double> copy_rate, std::uint64_t seed,
-                       std::string timeline) {
+                       double partition_bytes, std::optional<std::uint32_t> partitions, std::size_t pool_bytes,
+                       int worker_threads, const CodecSeconds& codecs, const CodecSeconds& device_codecs,
+                       std::optional<double> copy_rate, std::uint64_t seed, std::string timeline) {
   using namespace py::literals;
   SimulationRequest request;
   for (const auto& [rows, cols] : gradients) request.gradients.push_back({rows, cols});
@@ -42,6 +42,7 @@ py::dict simulate_step(const std::vector<std::pair<std::int64_t, std::int64_t>>&
   request.coordinator.policy = std::move(coordinator);
   request.backward_s = backward_s;
   request.planner.partition_bytes = partition_bytes;
+  request.partitions = partitions;
   request.pool_bytes = pool_bytes;
   request.worker_threads = worker_threads;
   request.seed = seed;
@@ -51,8 +52,13 @@ py::dict simulate_step(const std::vector<std::pair<std::int64_t, std::int64_t>>&
     const py::gil_scoped_release release;
     result = simulate(request);
   }
+  py::list plans;
+  for (const GradientPlan& plan : result.plans) {
+    plans.append(py::dict("codec"_a = plan.codec, "topology"_a = plan.topology, "partitions"_a = plan.partitions,
+                          "predicted_s"_a = plan.predicted_s));
+  }
   return py::dict("step_s"_a = result.step_s, "sent_bytes"_a = result.busiest_sent, "turns"_a = result.turns,
-                  "codecs"_a = result.codecs);
+                  "plans"_a = plans);
 }
 
 }  // namespace
@@ -62,11 +68,11 @@ void bind_simulate(py::module_& module) {
   module.def(
       "simulate", &simulate_step, "gradients"_a, "host_of"_a, "between"_a, "within"_a, "compression"_a, "topology"_a,
       "coordinator"_a = "local", "backward_s"_a = 0.0, "partition_bytes"_a = PlannerOptions{}.partition_bytes,
-      "pool_bytes"_a = kPoolBytes, "worker_threads"_a = 1, "codecs"_a = CodecSeconds{},
+      "partitions"_a = py::none(), "pool_bytes"_a = kPoolBytes, "worker_threads"_a = 1, "codecs"_a = CodecSeconds{},
       "device_codecs"_a = CodecSeconds{}, "copy_rate"_a = py::none(), "seed"_a = 1, "timeline"_a = "",
       "Predict a step in virtual time: gradients as (rows, cols); links between hosts and within them as (bytes/s, "
       "seconds of latency, seconds of a message); codecs as (seconds to encode, per byte, to decode, per byte). With a "
-      "copy_rate gradients are on devices. Returns step_s, sent_bytes, turns and the plans' codecs.");
+      "copy_rate gradients are on devices. Returns step_s, sent_bytes, turns and plans.");
   module.def(
       "replay",
       [](const std::string& path) {

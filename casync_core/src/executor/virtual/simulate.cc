@@ -118,13 +118,14 @@ Simulation simulate(const SimulationRequest& request) {
     tensor.signature.topology = request.topology;
     Decision decision =
         plan_gradient({tensor.name, tensor.signature, hosts, costs, request.planner, load, Codec::kLateStep});
+    decision.plan.partitions = request.partitions.value_or(decision.plan.partitions);
     if (decision.plan.period > 1) {
       offsets.deal(tensor.name, decision.plan);
       interval = decision.plan.period;
     } else {
       load = std::move(decision.load);
     }
-    result.codecs.insert(decision.plan.codec);
+    result.plans.push_back(decision.plan);
     tensor.plan = std::move(decision.plan);
     submissions.push_back(
         {static_cast<std::uint32_t>(g), from_seconds(all > 0 ? request.backward_s * before / all : 0), 0});
@@ -140,8 +141,8 @@ Simulation simulate(const SimulationRequest& request) {
   options.network.within = request.within;
   options.coordinator = request.coordinator;
   if (options.coordinator.policy != CoordinatorOptions{}.policy) charge_messages(options);
-  const auto on_device = [&](const std::string& spec) { return costs.device_codecs.contains(spec); };
-  options.workers.threads = std::ranges::any_of(result.codecs, on_device) ? 1 : request.worker_threads;
+  const auto on_device = [&](const GradientPlan& plan) { return costs.device_codecs.contains(plan.codec); };
+  options.workers.threads = std::ranges::any_of(result.plans, on_device) ? 1 : request.worker_threads;
   options.engine.pool_bytes = request.pool_bytes;
   options.workers.cost = [&request](const Job& job) { return time_of(job, request); };
   options.sizes_only = true;

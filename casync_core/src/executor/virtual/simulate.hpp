@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +30,8 @@ struct SimulationRequest {
   /// the host copy the gradient. What is sent as it is takes no copies: the network reads the device's memory.
   MemoryKind memory = MemoryKind::host;
   PlannerOptions planner;
-  std::size_t pool_bytes = kPoolBytes;  ///< of each rank, for payloads and partial sums
+  std::optional<std::uint32_t> partitions;  ///< of each gradient, in place of what the planner finds
+  std::size_t pool_bytes = kPoolBytes;      ///< of each rank, for payloads and partial sums
   std::uint64_t seed = 1;
   std::string timeline;  ///< a file, to which what rank 0 does is written as a trace; empty: none
 };
@@ -39,7 +40,7 @@ struct Simulation {
   double step_s = 0;        ///< from the step's begin to the last rank's end, names agreed on before
   double busiest_sent = 0;  ///< bytes that the busiest rank sent in a step
   std::uint64_t turns = 0;
-  std::set<std::string> codecs;  ///< of the plans, as canonical specs
+  std::vector<GradientPlan> plans;  ///< in the order of the gradients
 };
 
 /// Plans every gradient as a session would, and runs two steps in virtual time, sizes only; the second counts. Where
