@@ -38,6 +38,7 @@ T = TypeVar("T")
 _COPIES_OF_A_ROUND = 10
 """A round takes as long in memory as so many copies of the parameters: it computes the change and its length, the outer
 step and the new parameters."""
+_NOT_DESCRIBED = Cluster()
 _PLACES = ("device", "host")
 
 
@@ -123,7 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
 def predict(
     gradients: Sequence[tuple[int, int]],
     *,
-    cluster: Cluster = Cluster(),  # noqa: B008 - it is frozen
+    cluster: Cluster = _NOT_DESCRIBED,
     nodes: int | None = None,
     ranks_per_node: int | None = None,
     rate: float | None = None,
@@ -202,7 +203,7 @@ def main(argv: Sequence[str]) -> int:
     """Run `casync simulate`; returns its exit status."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
-    machines = Cluster()
+    machines = _NOT_DESCRIBED
     try:
         gradients = gradients_of(arguments.gradients)
         if arguments.cluster:
@@ -229,7 +230,8 @@ def main(argv: Sequence[str]) -> int:
     for topology in arguments.topology or ("auto", "ps", "ring", "two_level"):
         begin = time.monotonic()
         try:
-            step = predict(gradients, compression=arguments.codec, **_how(arguments, machines, topology))
+            how = _how(arguments, machines, topology)
+            step = predict(gradients, compression=arguments.codec, timeline=arguments.timeline, **how)
         except errors.InvalidArgumentError as error:
             sys.stdout.write(f"{topology:<10} {error}\n")
             continue
@@ -262,7 +264,7 @@ def _how(arguments: argparse.Namespace, machines: Cluster, topology: str) -> dic
         "rate": arguments.rate, "latency_s": arguments.latency, "topology": topology,
         "coordinator": arguments.coordinator, "backward_s": arguments.backward, "codecs_on": arguments.codecs_on,
         "partition_bytes": arguments.partition_bytes, "pool_bytes": arguments.pool_bytes,
-        "worker_threads": arguments.workers, "seed": arguments.seed, "timeline": arguments.timeline,
+        "worker_threads": arguments.workers, "seed": arguments.seed,
     }  # fmt: skip
 
 
