@@ -148,7 +148,8 @@ void begin_with_floats(Memory& memory, const TaskGraph& graph, std::uint32_t ins
   }
   const bool feeds_back = info.feedback == Feedback::wrapper;
   if (kept.residual.size() != numel) kept.residual = {};  // of a gradient of another shape
-  if (kept.residual.empty() && (feeds_back || graph.holds())) kept.residual.assign(numel, 0.0F);
+  const bool waits = graph.holds() && graph.hold->info().feedback != Feedback::none;
+  if (kept.residual.empty() && (feeds_back || waits)) kept.residual.assign(numel, 0.0F);
   memory.kept_of(instance) = &kept;
   if (operation.stands_in) {
     auto state = std::make_unique<ScratchState>(*graph.codec, signature.shape, definition.name_hash, kept);

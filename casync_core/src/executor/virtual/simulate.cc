@@ -1,7 +1,6 @@
 #include "executor/virtual/simulate.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 
 #include "casync/error.hpp"
@@ -68,26 +67,6 @@ CostTable planned_costs(const SimulationRequest& request) {
   return costs;
 }
 
-/// In each step every rank submits what the plans have in it. What waits for a later step costs nothing, so the plans
-/// are those of every step then: a world of sizes needs no residuals.
-std::vector<std::vector<std::vector<Submission>>> steps_of(std::vector<VirtualTensor>& tensors,
-                                                           const std::vector<Submission>& submissions,
-                                                           std::size_t steps, std::size_t ranks) {
-  std::vector<std::vector<std::vector<Submission>>> script;
-  for (std::uint32_t s = 0; s < steps; ++s) {
-    std::vector<Submission> of_step;
-    std::ranges::copy_if(submissions, std::back_inserter(of_step), [&](const Submission& submission) {
-      return synchronises(tensors[submission.tensor].plan, s);
-    });
-    script.emplace_back(ranks, of_step);
-  }
-  for (VirtualTensor& tensor : tensors) {
-    tensor.plan.period = 1;
-    tensor.plan.offset = 0;
-  }
-  return script;
-}
-
 }  // namespace
 
 Simulation simulate(const SimulationRequest& request) {
@@ -132,7 +111,7 @@ Simulation simulate(const SimulationRequest& request) {
     before -= static_cast<double>(request.gradients[g].numel());
     script.tensors.push_back(std::move(tensor));
   }
-  script.steps = steps_of(script.tensors, submissions, 2 * interval, request.host_of.size());
+  script.steps.assign(2 * interval, std::vector<std::vector<Submission>>(request.host_of.size(), submissions));
 
   VirtualOptions options;
   options.seed = request.seed;
