@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from casync._constants import PHASES, TOPOLOGIES
+from casync.errors import InvalidArgumentError
 from casync.plan import topology as graph
 from casync.plan.phases import PhaseError, from_list, from_phases, is_list, to_list, to_phases
 
@@ -39,7 +40,7 @@ _UINT32 = 2**32 - 1
 _UINT64 = 2**64 - 1
 
 
-class PlanError(ValueError):
+class PlanError(InvalidArgumentError):
     """Text that is no plan, or a plan that cannot be; says where and why."""
 
 

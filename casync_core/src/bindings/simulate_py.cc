@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <pybind11/stl.h>
 
 #include <array>
@@ -51,6 +52,7 @@ py::dict simulate_step(const std::vector<std::pair<std::int64_t, std::int64_t>>&
   {
     const py::gil_scoped_release release;
     result = simulate(request);
+    malloc_trim(0);  // a world of many ranks takes gigabytes
   }
   py::list plans;
   for (const GradientPlan& plan : result.plans) {

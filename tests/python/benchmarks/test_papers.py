@@ -156,7 +156,7 @@ def test_communication_takes_about_what_is_printed():
 
 
 def test_speedup_ends_at_the_ratio_of_communication_to_computation():
-    """Figure 5. Not of VGG-19: one of its gradients has most of the bytes."""
+    """Figure 5. Not of VGG-19: one of its gradients takes most of the backward pass here."""
     for model in covap.TABLE_1:
         by_interval = covap.speedups(COVAP, model)
         assert list(by_interval.values()) == sorted(by_interval.values())
