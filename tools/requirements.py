@@ -1,13 +1,16 @@
 """Prints the requirements that pyproject.toml states, for pip: `requirements.py build run torch test`.
 
 `build` and `run` are the build system's and the package's own, any other word is an extra. So the versions are in one
-file. torch itself is left out: which build of it to take is the caller's choice.
+file. Of those for some versions of Python, those for this one are printed, without saying so: a shell takes the text
+apart. torch itself is left out: which build of it to take is the caller's choice.
 """
 
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from pip._vendor.packaging.markers import Marker
 
 try:
     import tomllib
@@ -22,7 +25,10 @@ def requirements(groups: list[str], pyproject: Path) -> list[str]:
     table |= project["optional-dependencies"]
 
     def expanded(group: str) -> Iterator[str]:
-        for requirement in table[group]:
+        for one in table[group]:
+            requirement, _, marker = one.partition(";")
+            if marker and not Marker(marker).evaluate():
+                continue
             ours = re.fullmatch(r"casync\[([\w-]+)\]", requirement)
             yield from expanded(ours[1]) if ours else [requirement]
 

@@ -29,3 +29,12 @@ def test_an_extra_of_ours_within_another_is_spelt_out() -> None:
     gpu, test = (requirements([extra], ROOT / "pyproject.toml") for extra in ("test-gpu", "test"))
     assert "pytest-timeout" in gpu and set(gpu) < set(test)
     assert not [requirement for requirement in test if requirement.startswith("casync")]
+
+
+def test_requirements_of_other_versions_of_python_are_left_out(tmp_path: Path) -> None:
+    pyproject = tmp_path / "pyproject.toml"
+    pyproject.write_text(
+        "build-system.requires = []\nproject.optional-dependencies = {}\n"
+        "project.dependencies = ['rich', \"old; python_version < '3'\", \"new>=1; python_version >= '3'\"]\n"
+    )
+    assert load("tools/requirements.py").requirements(["run"], pyproject) == ["rich", "new>=1"]
