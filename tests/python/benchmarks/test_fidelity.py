@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
-    ("file", "group", "task"), [("send_less_often", "rounds", "text"), ("choosing", "optimizers", "digits")]
+    ("file", "group", "task"),
+    [("send_less_often", "rounds", "text"), ("choosing", "codecs", "text"), ("choosing", "optimizers", "digits")],
 )
 def test_the_page_has_the_figures(file: str, group: str, task: str) -> None:
     kept = json.loads((ROOT / "docs" / "figures" / "fidelity.json").read_text(encoding="utf-8"))
