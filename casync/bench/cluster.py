@@ -179,7 +179,8 @@ class _Reader:
         known = _read("known", self._document.get("known", []), _texts)
         for key in known:
             if key not in self._said:
-                raise InvalidArgumentError(f"known: the file says nothing of {key!r}; it says {', '.join(self._said)}")
+                said = ", ".join(self._said) or "nothing"
+                raise InvalidArgumentError(f"known: the file says nothing of {key!r}; it says {said}")
         assumed = {key: _shown(value) for key, value in self._said.items() if key not in known}
         return dataclasses.replace(found, assumed=assumed, said=frozenset(self._said))
 

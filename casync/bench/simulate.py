@@ -22,7 +22,7 @@ from casync._constants import COORDINATORS, TOPOLOGIES
 from casync.bench import cluster, interval
 from casync.bench.cluster import Cluster, Compute, Link
 from casync.bench.reference_models import MODELS
-from casync.bench.units import parse_duration, parse_rate, parse_seconds, share
+from casync.bench.units import count, parse_duration, parse_rate, parse_seconds, share
 from casync.codecs.specs import CompressionLike
 from casync.config.settings import Config
 from casync.plan.topology import topology_of
@@ -35,6 +35,7 @@ __all__ = ["build_parser", "gradients_of", "main", "predict", "predict_round", "
 
 T = TypeVar("T")
 
+_MOST_RANKS, _MOST_ELEMENTS = 4096, 10**11
 _COPIES_OF_A_ROUND = 10
 """A round takes as long in memory as so many copies of the parameters: it computes the change and its length, the outer
 step and the new parameters."""
@@ -55,7 +56,10 @@ def gradients_of(text: str) -> list[tuple[int, int]]:
             raise argparse.ArgumentTypeError(
                 f"{text!r}: neither a model ({known}) nor sizes such as 400x65536 (COUNTxELEMENTS)"
             )
-        gradients += [(int(match[2]), 1)] * int(match[1] or 1)
+        number, elements = int(match[1] or 1), int(match[2])
+        if not 0 < number * elements <= _MOST_ELEMENTS - sum(rows for rows, _ in gradients):
+            raise argparse.ArgumentTypeError(f"{text!r}: give from 1 to {_MOST_ELEMENTS:,} elements in all")
+        gradients += [(elements, 1)] * number
     return gradients
 
 
@@ -72,8 +76,8 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"hosts, links, codecs and models' times: {', '.join(cluster.shipped())}, or a TOML file. "
         "Other options come before what it says",
     )
-    parser.add_argument("--nodes", type=int, default=4, help="hosts (4)")
-    parser.add_argument("--ranks-per-node", type=int, default=1, help="ranks on each host (1)")
+    parser.add_argument("--nodes", type=count, default=4, help="hosts (4)")
+    parser.add_argument("--ranks-per-node", type=count, default=1, help="ranks on each host (1)")
     parser.add_argument(
         "--gradients", default="resnet50", metavar="MODEL|SIZES", help=f"{', '.join(MODELS)}, or 400x65536 (resnet50)"
     )
@@ -96,13 +100,16 @@ def build_parser() -> argparse.ArgumentParser:
         "--backward", type=parse_seconds, default="0s", help="time over which the gradients become ready (0s)"
     )
     size = Config.partition_bytes  # as a session plans
-    parser.add_argument("--partition-bytes", type=float, default=size, help=f"limit of a partition's payload ({size})")
+    parser.add_argument("--partition-bytes", type=count, default=size, help=f"limit of a partition's payload ({size})")
     pool = Config.pool_bytes
-    parser.add_argument("--pool-bytes", type=int, default=pool, help=f"of a rank, for payloads and sums ({pool})")
+    parser.add_argument("--pool-bytes", type=count, default=pool, help=f"of a rank, for payloads and sums ({pool})")
     parser.add_argument(
-        "--workers", type=int, default=1, help="processors per rank that encode and decode, unless its device does (1)"
+        "--workers",
+        type=count,
+        default=1,
+        help="processors per rank that encode and decode, unless its device does (1)",
     )
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=count, default=1)
     parser.add_argument(
         "--timeline", metavar="FILE", default="", help="write what rank 0 does, by the last topology, as a Chrome trace"
     )
@@ -206,18 +213,20 @@ def main(argv: Sequence[str]) -> int:
     machines = _NOT_DESCRIBED
     try:
         gradients = gradients_of(arguments.gradients)
-        if arguments.cluster:
+        if arguments.cluster is not None:
             machines = cluster.load(arguments.cluster)
     except (argparse.ArgumentTypeError, errors.InvalidArgumentError) as error:
         parser.error(str(error))
     computes = machines.models.get(arguments.gradients, Compute())
-    if arguments.cluster:
+    if arguments.cluster is not None:
         parser.set_defaults(
             nodes=machines.hosts, ranks_per_node=machines.ranks_per_host, rate=machines.network.rate,
             latency=machines.network.latency_s, workers=machines.processors, backward=computes.backward_s,
         )  # fmt: skip
         arguments = parser.parse_args(argv)
     ranks = arguments.nodes * arguments.ranks_per_node
+    if ranks > _MOST_RANKS:
+        parser.error(f"{ranks:,} ranks are more than the {_MOST_RANKS:,} that can be simulated")
     size = sum(rows * cols for rows, cols in gradients) * 4 / 2**20
     sys.stdout.write(
         f"{ranks} ranks on {arguments.nodes} hosts, {len(gradients)} gradients of {size:.2f} MiB, "
@@ -238,11 +247,12 @@ def main(argv: Sequence[str]) -> int:
         codecs |= {plan["codec"] for plan in step["plans"]}
         took = time.monotonic() - begin
         part = scaling_efficiency(computes.forward_s, arguments.backward, step["step_s"])
+        shown = f"{part:.2f}" if computes.forward_s + arguments.backward > 0 else ""
         sys.stdout.write(
-            f"{topology:<10} {step['step_s'] * 1e3:>9.2f} ms {step['sent_bytes'] / 2**20:>22.2f} MiB {part:>11.2f}   "
+            f"{topology:<10} {step['step_s'] * 1e3:>9.2f} ms {step['sent_bytes'] / 2**20:>22.2f} MiB {shown:>11}   "
             f"{took:.2f} s\n"
         )
-    if codecs and arguments.cluster:
+    if codecs and arguments.cluster is not None:
         _say_what_is_assumed(machines, arguments, codecs)
     if codecs and arguments.compute is not None:
         _say_how_often(gradients, machines, arguments)
@@ -276,7 +286,7 @@ def _say_what_is_assumed(machines: Cluster, arguments: argparse.Namespace, codec
         for key, value in machines.assumed.items()
         if not key.startswith(("codecs.", "models.")) or key.rpartition(".")[0] in concerned
     ]
-    sys.stdout.write(f"\n{machines.name}: {machines.source}\n")
+    sys.stdout.write("\n" + ": ".join(filter(None, (machines.name, machines.source))) + "\n")
     for heading, values in (("assumed by this file", assumed), ("left to the simulator", machines.left(codecs))):
         lines = [f"{heading}, where no option says otherwise:\n", *(f"  {value}\n" for value in values)]
         sys.stdout.write("".join(lines) if values else "")

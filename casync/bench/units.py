@@ -6,11 +6,12 @@ import argparse
 import math
 import re
 
-__all__ = ["GBIT", "parse_duration", "parse_rate", "parse_seconds", "share"]
+__all__ = ["GBIT", "count", "parse_duration", "parse_rate", "parse_seconds", "share"]
 
 GBIT = 125e6
 """Bytes per second of 1 Gbit/s."""
-_RATES = {"": 1.0, "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": GBIT, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
+_LEAST_RATE, _MOST_SECONDS = 1e3, 1e6  # which the virtual clock counts in nanoseconds
+_RATES = {"bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": GBIT, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -25,22 +26,32 @@ def _with_unit(text: str, units: dict[str, float], kind: str) -> float:
 def parse_rate(text: str) -> float:
     """Bytes per second of a rate such as `1gbit`, `25gbit` or `110MB/s`."""
     rate = _with_unit(text, _RATES, "rate")
-    if rate <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: a link needs a rate above 0")
+    if not _LEAST_RATE <= rate < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a rate of at least {_LEAST_RATE / 125:g} kbit per second")
     return rate
 
 
 def parse_seconds(text: str) -> float:
     """Seconds of a time such as `50us`, `0.2s` or `3ms`."""
-    return _with_unit(text, _TIMES, "time")
+    seconds = _with_unit(text, _TIMES, "time")
+    if seconds > _MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a time of at most {_MOST_SECONDS:,.0f} s")
+    return seconds
 
 
 def parse_duration(text: str) -> float:
     """Seconds of a time, as `parse_seconds` reads it, that is above 0."""
     seconds = parse_seconds(text)
-    if not 0 < seconds < math.inf:
+    if seconds <= 0:
         raise argparse.ArgumentTypeError(f"{text!r}: give a time above 0")
     return seconds
+
+
+def count(text: str) -> int:
+    """A whole number from 1 on."""
+    if not re.fullmatch(r"0*[1-9]\d{0,17}", text.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number from 1 on")
+    return int(text)
 
 
 def share(text: str) -> float:

@@ -96,3 +96,39 @@ def test_the_command_prints_a_row_per_topology(capsys):
     assert cli.main(["simulate", "--gradients", "5x100000", "--codec", "test_topk(ratio=0.01)"]) == 0
     out = capsys.readouterr().out
     assert out.count(" ms ") == 4  # auto goes directly; PS, ring and two levels carry it, too
+
+
+@pytest.mark.parametrize("rate", ["1mbit", "8kbit"])
+def test_a_slow_link_takes_hours(rate):
+    """Without another message for as long."""
+    numel = 1_000_000
+    step_s = simulate.predict([(numel, 1)], topology="ring", rate=parse_rate(rate))["step_s"]
+    assert step_s == pytest.approx(1.5 * 4 * numel / parse_rate(rate), rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--rate", "25", "write a number and one of"),
+        ("--rate", "10bit", "at least 8 kbit"),
+        ("--latency", "1e30s", "at most 1,000,000 s"),
+        ("--workers", "0", "a whole number from 1 on"),
+        ("--pool-bytes", "-1", "a whole number from 1 on"),
+        ("--seed", "1e9", "a whole number from 1 on"),
+        ("--nodes", "1000000", "more than the 4,096"),
+        ("--gradients", "0x5", "give from 1 to"),
+        ("--gradients", "1x99999999999999", "give from 1 to"),
+        ("--cluster", "", "it is not known"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(capsys, option, value, says):
+    with pytest.raises(SystemExit):
+        simulate.main([option, value])
+    assert says in capsys.readouterr().err
+
+
+def test_efficiency_is_left_out_where_nothing_says_what_is_computed(capsys):
+    assert simulate.main(["--gradients", "4x10000", "--topology", "ps"]) == 0
+    assert "0.00  " not in capsys.readouterr().out.splitlines()[-1].partition("MiB")[2]
+    assert simulate.main(["--gradients", "4x10000", "--topology", "ps", "--backward", "1s"]) == 0
+    assert " 1.00 " in capsys.readouterr().out

@@ -1,6 +1,7 @@
 #include "executor/virtual/simulate.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "casync/error.hpp"
@@ -126,6 +127,7 @@ Simulation simulate(const SimulationRequest& request) {
   options.workers.cost = [&request](const Job& job) { return time_of(job, request); };
   options.sizes_only = true;
   options.ticks = false;
+  options.patience = std::numeric_limits<Nanoseconds>::max() / 2;  // one message may take hours
   VirtualWorld world(options, std::move(script), nullptr);
   std::optional<Timeline> timeline;
   if (!request.timeline.empty()) {
