@@ -30,6 +30,7 @@ struct StepModel::Gradient {
   std::uint32_t pieces = 1;
   const RouteCosts* route = nullptr;
   Resource* computes = nullptr;  ///< does what the codec does
+  bool has_one_owner = false;    ///< of all pieces, which so wait for each other there
 
   /// Of a piece.
   Share compute(const Calls& calls) const { return compute_seconds(calls, codec, none, raw) / pieces; }
@@ -137,7 +138,10 @@ double StepModel::synchronise(const Gradient& g) {
     const Layer& layer = g.route->layers[l];
     Busiest busiest;
     if (const Share ending = g.compute(layer.ending); ending.busiest > 0 && !computed) {
-      for (const double piece : at) end = std::max(end, take(*g.computes, piece, ending, busiest.computes));
+      for (const double piece : at) {
+        if (!g.has_one_owner) busiest = {};
+        end = std::max(end, take(*g.computes, piece, ending, busiest.computes));
+      }
     }
     if (!layer.between.used() && !layer.inside.used()) break;
     const std::uint32_t parts = g.parts(layer.leading);
@@ -146,9 +150,13 @@ double StepModel::synchronise(const Gradient& g) {
     const Share ending = g.compute(next.ending);
     computed = parts == 1 && ending.busiest > 0 && next.leading.tasks == 0 && g.parts(next.ending) > 1;
     if (computed && leading.busiest > 0) {
-      for (double& piece : at) piece = take(*g.computes, piece, leading, busiest.computes);
+      for (double& piece : at) {
+        if (!g.has_one_owner) busiest = {};
+        piece = take(*g.computes, piece, leading, busiest.computes);
+      }
     }
     for (double& piece : at) {
+      if (!g.has_one_owner) busiest = {};
       piece = computed ? pass(g, layer, busiest, piece, {}, ending, g.parts(next.ending))
                        : pass(g, layer, busiest, piece, leading, {}, parts);
       end = std::max(end, piece);
@@ -165,6 +173,7 @@ StepModel::Gradient StepModel::describe(const StepItem& item, double ready_s) {
   gradient.payload = item.payload / item.partitions;
   gradient.codec = item.cost;
   gradient.computes = item.place == Place::device ? &device_ : &processor_;
+  gradient.has_one_owner = route->has_one_owner();
   gradient.none = costs_.of("none");
   const bool at_once = route->merges_at_once() && item.codec->identity && gradient.payload <= kInHeadBytes;
   const double hops = at_once ? 0 : item.codec->identity ? kStartHops + kCreditHops : kStartHops;
@@ -172,7 +181,7 @@ StepModel::Gradient StepModel::describe(const StepItem& item, double ready_s) {
   // Partitions of a piece: so many that all hosts send at a time; where one owner has all of them, each is one.
   double part = 0;
   for (const Layer& layer : gradient.route->layers) part = std::max(part, layer.between.part);
-  const double turn = route->has_one_owner() ? 1 : gradient.route->turn * (part > 0 ? part : 1);
+  const double turn = gradient.has_one_owner ? 1 : gradient.route->turn * (part > 0 ? part : 1);
   gradient.pieces = std::clamp(static_cast<std::uint32_t>(std::ceil(item.partitions / turn)), 1U, kPieces);
   return gradient;
 }

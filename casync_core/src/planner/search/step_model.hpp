@@ -87,7 +87,8 @@ class StepModel {
 
   struct Gradient;
 
-  /// Until when the busiest rank, or host, is at what the pieces of one gradient have it do in one layer.
+  /// Until when the busiest rank, or host, is at what the pieces of one gradient have it do in one layer. Where pieces
+  /// have different owners each piece has another, and its own of these.
   struct Busiest {
     double computes = 0, between = 0, inside = 0;
   };
