@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.papers.table import assumed, table, wrapped
+from benchmarks.papers.table import POOL_BYTES, assumed, table, wrapped
 from casync.bench import cluster
 from casync.bench.simulate import gradients_of, predict, scaling_efficiency
 
 __all__ = ["balance", "interval_for", "markdown", "measure"]
 
 MACHINES = cluster.load("covap-alibaba")
-POOL_BYTES = 256 << 20
 GPUS = len(MACHINES.host_of())
 
 # Table I: T_before, T_comp and T_comm in ms; CCR, S_ovlp and S_LS.
@@ -73,7 +72,7 @@ def shards(interval: int) -> list[float]:
 
 
 def measure() -> dict[str, Any]:
-    """What is simulated: each model's communication alone, and its step by interval. It takes minutes."""
+    """Simulate each model's communication alone, and its step by interval. This takes minutes."""
     return {
         "revision": machine.revision(),
         "machine": machine.describe(),
@@ -96,7 +95,7 @@ def step(model: str, compression: str, *, hides: bool = True) -> float:
 
 
 def speedup(model: str, step_s: float) -> float:
-    """Of all devices, where so many would be linear."""
+    """Return the speedup of all devices over one. With linear scaling it is the number of devices."""
     computes = MACHINES.models[model]
     return GPUS * scaling_efficiency(computes.forward_s, computes.backward_s, step_s)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import machine
-from benchmarks.papers.table import assumed, milliseconds, table, wrapped
+from benchmarks.papers.table import POOL_BYTES, assumed, milliseconds, table, wrapped
 from casync.bench import cluster
 from casync.bench.cluster import Cluster, CodecCosts, Compute
 from casync.bench.simulate import gradients_of, predict, scaling_efficiency
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["markdown", "measure"]
 
-POOL_BYTES = 256 << 20
-"""Of each rank, for payloads and partial sums: devices have more than the usual 24 MiB."""
 EC2, LOCAL = cluster.load("hipress-ec2"), cluster.load("hipress-local")
 
 
@@ -111,7 +109,7 @@ TBQ = "tbq(tau=0)"
 KIB_14 = tuple(32 << doubling for doubling in range(13))
 """Figure 14: 32 KiB to 128 MiB."""
 CALLS_US_14 = (5, 20, 50, 100, 200)
-"""What a call of the codec costs on the device."""
+"""The codec's call costs so much on the device."""
 KS_14 = (1, 2, 4, 8, 16, 32, 64)
 RATES_15A = (10, 25, 56, 100)
 RATIOS_15B = {
@@ -174,7 +172,7 @@ def at(gbit: float) -> Cluster:
 
 
 def planned(topology: str, hosts: int, mb: int) -> dict[str, Any]:
-    """What the planner takes for one gradient."""
+    """Return the plan that the planner makes for one gradient."""
     machines = dataclasses.replace(EC2, hosts=hosts, ranks_per_host=1)
     found = predict([(mb << 18, 1)], cluster=machines, compression="auto(onebit)", topology=topology)
     (plan,) = found["plans"]

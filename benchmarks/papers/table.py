@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 from casync.bench.cluster import Cluster
 
-__all__ = ["assumed", "milliseconds", "table", "wrapped"]
+__all__ = ["POOL_BYTES", "assumed", "milliseconds", "table", "wrapped"]
+
+POOL_BYTES = 256 << 20
+"""Each rank has so much for payloads and partial sums in all simulations: devices have more than the usual 24 MiB."""
 
 
 def table(heads: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:

@@ -48,12 +48,12 @@ class Link:
     """Bytes per second."""
     latency_s: float
     message_s: float
-    """What the planner counts for a message, besides its bytes."""
+    """The planner counts so much for a message, besides its bytes."""
 
 
 @dataclass(frozen=True)
 class CodecCosts:
-    """What a codec's calls cost by where they are computed; None: it is not said."""
+    """The costs of a codec's calls, by where they are computed. None: the file does not say it."""
 
     device: CodecSeconds | None = None
     host: CodecSeconds | None = None
@@ -61,7 +61,7 @@ class CodecCosts:
 
 @dataclass(frozen=True)
 class Compute:
-    """What a model computes in a step, on one device or processor."""
+    """The times that a model computes in a step, on one device or processor."""
 
     backward_s: float = 0.0
     forward_s: float = 0.0
@@ -82,12 +82,12 @@ class Cluster:
     copy_rate: float | None = None
     """Bytes per second between a device and its host, each way; None: gradients are in the host's memory."""
     processors: int = 1
-    """Of the host, that compute a rank's codecs."""
+    """So many processors of the host compute the codecs of one rank."""
     codecs: Mapping[str, CodecCosts] = field(default_factory=dict)
     """By canonical spec."""
     models: Mapping[str, Compute] = field(default_factory=dict)
     assumed: Mapping[str, str] = field(default_factory=dict)
-    """What the file says and does not know, in words, by its key."""
+    """The values that no source states: the file assumes them. In words, by key."""
     said: frozenset[str] = frozenset()
     """The keys of all that the file says."""
 
