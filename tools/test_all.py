@@ -28,6 +28,7 @@ from watch import run_watched
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "results"
 LISTED = 20  # failed tests
+LAST_LINES = 12  # of a section that failed and has no tests with names
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Outcome:
     passed: int
     failed: int
     skipped: int
-    names: tuple[str, ...] = ()  # of the tests that failed, each with the ranks on which it did
+    names: tuple[str, ...] = ()  # of failed tests, each with its ranks; without tests, the last lines of the output
     seconds: float = 0.0
 
 
@@ -158,8 +159,7 @@ def in_short(outcomes: Mapping[Section, Outcome]) -> list[str]:
         lines.append(f"{section.title:42} {counts} {outcome.seconds:7.1f} s")
     failed = []
     for section, outcome in outcomes.items():
-        names = outcome.names or (("no test says why",) if outcome.failed else ())
-        failed += [f"failed: {section.name}: {name}" for name in names]
+        failed += [f"failed: {section.name}: {name}" for name in outcome.names]
     lines += failed[:LISTED]
     if len(failed) > LISTED:
         lines[-1] = f"failed: {len(failed) - LISTED + 1} more"
@@ -173,13 +173,15 @@ def run(section: Section) -> Outcome:
     os.environ["CASYNC_TEST_RUNNING"] = str(RESULTS / section.name)
     os.environ["CASYNC_TEST_FRAMEWORK"] = section.frameworks
     os.environ["CASYNC_TRANSPORT"] = section.transport
-    status = run_watched(section.name, section.command, ROOT, RESULTS)
+    status, last_lines = run_watched(section.name, section.command, ROOT, RESULTS)
     reports = sorted([*RESULTS.glob(f"{section.name}.xml"), *RESULTS.glob(f"{section.name}-rank*.xml")])
     found = count(reports) if reports else Outcome(int(status == 0), 0, 0)
     failed = found.failed or int(status != 0)
     if failed:
         for log in sorted(RESULTS.glob(f"{section.name}-rank*.log")):
             print(f"--- {log.relative_to(ROOT)}\n{log.read_text(errors='replace')}", flush=True)
+    if status and not found.names:  # lint, a build and an installation have no tests with names
+        found = replace(found, names=tuple(last_lines[-LAST_LINES:]))
     return replace(found, failed=failed, seconds=time.monotonic() - begin)
 
 

@@ -44,18 +44,25 @@ class _Echo(threading.Thread):
         super().__init__(daemon=True)
         self._source = source
         self.last = time.time()
-        self.tail = b""
+        self._tail = b""
 
     def run(self) -> None:
         while data := os.read(self._source, 1 << 16):
             self.last = time.time()
-            self.tail = (self.tail + data)[-2000:]
+            self._tail = (self._tail + data)[-2000:]
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
 
+    def last_lines(self) -> list[str]:
+        return self._tail.decode(errors="replace").strip().splitlines()
 
-def run_watched(name: str, command: Sequence[str], folder: Path, reports: Path, silence: float = SILENCE) -> int:
-    """The exit status of `command`, run in `folder`; 124 if it was ended, with a line that says where it was.
+
+def run_watched(
+    name: str, command: Sequence[str], folder: Path, reports: Path, silence: float = SILENCE
+) -> tuple[int, list[str]]:
+    """The exit status of `command`, run in `folder`, and the last lines of its output.
+
+    The status is 124 if it was ended, with a line that says where it was.
 
     `reports` is where its runners write files.
     """
@@ -81,12 +88,12 @@ def run_watched(name: str, command: Sequence[str], folder: Path, reports: Path, 
         process.wait()
         raise
     echo.join(_GRACE)
-    return status
+    return status, echo.last_lines()
 
 
 def _end(name: str, process: subprocess.Popen[bytes], reports: Path, echo: _Echo, silence: float) -> int:
     running = sorted(path.read_text(encoding="utf-8") for path in reports.glob(f"{name}*.running"))
-    last = running or echo.tail.decode(errors="replace").strip().splitlines()[-1:]
+    last = running or echo.last_lines()[-1:]
     print(f"\n{name}: nothing was reported for {silence:.0f} s, ended. It was at: {'; '.join(last)}", flush=True)
     os.killpg(process.pid, signal.SIGTERM)
     try:

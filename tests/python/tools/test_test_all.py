@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,14 +48,23 @@ def test_the_last_lines_name_what_failed_in_each_section(tmp_path: Path) -> None
     outcomes = {
         section("python"): python,
         section("frameworks-3"): test_all.count([report(tmp_path / "frameworks-3-rank1.xml", three="failure")]),
-        section("docs"): test_all.Outcome(0, 1, 0),
+        section("docs"): test_all.Outcome(0, 1, 0, ("a page has no title",)),
     }
     assert test_all.in_short(outcomes)[3:] == [
         "failed: python: tests.of_it::two",
         "failed: frameworks-3: tests.of_it::three (rank 1)",
-        "failed: docs: no test says why",
+        "failed: docs: a page has no title",
         "1 passed, 3 failed, 0 skipped",
     ]
+
+
+def test_a_section_without_tests_says_its_last_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(test_all, "RESULTS", tmp_path)
+    program = "print(*range(100), 'a finding', sep='\\n'); raise SystemExit(1)"
+    one = test_all.Section("lint", "lint", (sys.executable, "-c", program), True)
+    found = test_all.run(one)
+    assert (found.passed, found.failed) == (0, 1)
+    assert found.names[-2:] == ("99", "a finding") and len(found.names) == test_all.LAST_LINES
 
 
 def test_no_more_than_twenty_are_named(tmp_path: Path) -> None:

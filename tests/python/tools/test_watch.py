@@ -20,7 +20,7 @@ def test_only_the_newest_report_counts() -> None:
 def test_a_section_that_says_nothing_is_ended_by_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "hangs.running").write_text("test_of_something[1]")
     command = [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(100)"]
-    assert watch.run_watched("hangs", command, tmp_path, tmp_path, silence=3.0) == watch.ENDED
+    assert watch.run_watched("hangs", command, tmp_path, tmp_path, silence=3.0)[0] == watch.ENDED
     said = capfd.readouterr().out
     assert "begun" in said
     assert "hangs: nothing was reported for 3 s, ended. It was at: test_of_something[1]" in said
@@ -38,4 +38,6 @@ for i in range(5):
     time.sleep(1)
 raise SystemExit(3)
 """
-    assert watch.run_watched("slow", [sys.executable, "-c", program], tmp_path, tmp_path, silence=4.0) == 3
+    status, last_lines = watch.run_watched("slow", [sys.executable, "-c", program], tmp_path, tmp_path, silence=4.0)
+    assert status == 3
+    assert last_lines == ["0", "1", "2", "3", "4"]
