@@ -18,11 +18,13 @@ class Method:
     outer: tuple[float, float] | None = (0.7, 0.9)
     """The learning rate and the Nesterov momentum of DiLoCo's outer optimizer; None averages, as local SGD does."""
     warmup: int = 0
-    """Steps at the begin in which every gradient is sent."""
+    """Steps at the begin in which every gradient is sent uncompressed."""
     lr: float = 1.0
     """The learning rate, by the task's own for this optimizer."""
     optimizer: str = "AdamW"
     """One of `OPTIMIZERS`."""
+    hook: str = ""
+    """One of PyTorch's hooks of DDP (`benchmarks.pytorch_hooks`), which takes the codec's place."""
 
 
 BASELINE = "every step, bf16"
@@ -70,6 +72,8 @@ CODECS = {
     )
 }
 """Gradients of every step. The last ones are expected to lose."""
+CODECS["DDP, fp16_compress_hook"] = Method(hook="fp16_compress_hook")
+CODECS["DDP, powerSGD_hook of rank 4 after 100 steps"] = Method(hook="powerSGD_hook", warmup=100)
 RATES = {
     f"{name}, learning rate {factor}": replace(method, lr=factor)
     for name, method in ((BASELINE, Method("bf16")), ("DiLoCo 32", ROUNDS["DiLoCo 32"]))

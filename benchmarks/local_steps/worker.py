@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.local_steps import beside_torchft
+from benchmarks.pytorch_hooks import register_hook
 
 TENSORS = 24
 STEPS = 6  # that are measured where gradients are sent in each
@@ -99,26 +100,47 @@ class Layer(torch.autograd.Function):
         return outputs[0], ctx.gradient.clone(), None, None
 
 
-def by_steps(codec: str, given: argparse.Namespace, model: Model) -> dict[str, Any]:
-    """Gradients in each step, under a codec, which are sent while the backward pass goes on."""
-    gradients = []
-    for place, weight in enumerate(model.weights):
-        generator = torch.Generator().manual_seed(100 * place + hvd.rank())
-        gradients.append(torch.randn(weight.shape, generator=generator))
-    inner = torch.optim.SGD(model.parameters(), lr=0.0)
-    optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), compression=codec)
-    each = given.compute / given.every / TENSORS
-    seconds = []
-    for _ in range(2 + min(given.every, STEPS)):  # the first two make plans and take memory
-        began = time.perf_counter()
+class Layers(torch.nn.Module):
+    """A layer for each weight of a model, whose backward takes `seconds`."""
+
+    def __init__(self, model: Model, seconds: float) -> None:
+        super().__init__()
+        self.weights = model.weights
+        self._seconds = seconds
+        self._gradients = []
+        for place, weight in enumerate(model.weights):
+            generator = torch.Generator().manual_seed(100 * place + hvd.rank())
+            self._gradients.append(torch.randn(weight.shape, generator=generator))
+
+    def forward(self) -> torch.Tensor:
         x = torch.ones(1, requires_grad=True)
-        for weight, gradient in zip(model.weights, gradients, strict=True):
-            x = Layer.apply(x, weight, gradient, each)
+        for weight, gradient in zip(self.weights, self._gradients, strict=True):
+            x = Layer.apply(x, weight, gradient, self._seconds)
+        return x
+
+
+def by_steps(contender: str, given: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """Gradients in each step, which are sent while the backward pass goes on: `every:CODEC`, or `hook:` and one of
+    PyTorch's hooks of DDP.
+    """
+    way, _, what = contender.partition(":")
+    layers: torch.nn.Module = Layers(model, given.compute / given.every / TENSORS)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.0)
+    if way == "hook":
+        layers = torch.nn.parallel.DistributedDataParallel(layers)
+        register_hook(layers, what)
+    else:
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=what)
+    seconds = []
+    before = 3 if way == "hook" else 2  # they make plans and take memory
+    for _ in range(before + min(given.every, STEPS)):
+        began = time.perf_counter()
         optimizer.zero_grad()
-        x.backward()
-        optimizer.synchronize()
+        layers().backward()
+        if way != "hook":
+            optimizer.synchronize()
         seconds.append(given.every * (time.perf_counter() - began))
-    return {"seconds": seconds[2:]}
+    return {"seconds": seconds[before:]}
 
 
 def spent(diloco: Any) -> dict[str, float]:
@@ -159,11 +181,12 @@ def main() -> None:
     torch.set_num_threads(1)
     model, clock = Model(int(given.numel)), Clock(given.compute / given.every)
     hvd.init()
-    if given.contender == "ddp":
+    by_gloo = given.contender == "ddp" or given.contender.startswith("hook:")
+    if by_gloo:
         rendezvous = os.environ["STEP_TIME_RENDEZVOUS"]
         dist.init_process_group("gloo", init_method=rendezvous, rank=hvd.rank(), world_size=hvd.size())
+    if given.contender == "ddp":
         found = by_ddp(given, model, clock)
-        dist.destroy_process_group()
     elif given.contender == "torchft":
 
         def step(turn: int, number: int, optimizer: torch.optim.Optimizer) -> None:
@@ -171,8 +194,8 @@ def main() -> None:
             optimizer.step()
 
         found = {"seconds": beside_torchft.rounds(model, given.every, given.rounds, step)}
-    elif given.contender.startswith("every:"):
-        found = by_steps(given.contender.partition(":")[2], given, model)
+    elif given.contender.startswith(("every:", "hook:")):
+        found = by_steps(given.contender, given, model)
     else:
         found = by_rounds(given.contender, given, model, clock)
     medians = {key: statistics.median(values) for key, values in found.items()}
@@ -182,6 +205,8 @@ def main() -> None:
         worst["numel"] = sum(weight.numel() for weight in model.weights)
         worst["shape"] = list(model.weights[0].shape)
         given.out.write_text(json.dumps({"slowest": worst, "ranks": everyones}))
+    if by_gloo:
+        dist.destroy_process_group()
     hvd.shutdown()
 
 

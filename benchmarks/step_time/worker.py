@@ -22,8 +22,8 @@ import casync.torch as hvd
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
+from benchmarks.pytorch_hooks import register_hook
 from benchmarks.step_time.codec_work import CodecWork
 from casync.bench.reference_models import MODELS
 from casync.session import default
@@ -107,10 +107,9 @@ def contender(spec: str, storage: list[torch.Tensor], pool: torch.Tensor, topolo
             model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_mb, init_sync=False
         )
         if "+fp16" in spec:
-            wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+            register_hook(wrapped, "fp16_compress_hook")
         elif "+powersgd" in spec:
-            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
-            wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+            register_hook(wrapped, "powerSGD_hook")
 
         def step() -> None:
             wrapped().backward()

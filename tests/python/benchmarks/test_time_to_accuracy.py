@@ -66,5 +66,7 @@ def test_the_page_has_the_figures() -> None:
 def test_each_way_has_steps_that_can_be_measured(name: str) -> None:
     words, steps = words_of(METHODS[name], 25e6, 0.1)
     (contender,) = (word for word in words if word.startswith("--contender="))
-    assert contender.startswith(("--contender=every:", "--contender=blocking:", "--contender=streaming:"))
+    assert contender.startswith(
+        ("--contender=every:", "--contender=hook:", "--contender=blocking:", "--contender=streaming:")
+    )
     assert steps == METHODS[name].every or (METHODS[name].every == 0 and steps > 1)
