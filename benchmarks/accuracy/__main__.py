@@ -43,6 +43,7 @@ CODECS = (
     "topkc",
     "thc",
     "rotated",
+    "lossless",
     "ternary",
     "sparseloco",
 )

@@ -34,6 +34,7 @@ constexpr Known kKnown[]{
     {"int8", {.encode = 0.6, .decode_merge = 1.2}, {}},
     {"int4", {.feedback = 0.6, .decode_merge = 1.2}, {}},
     {"rotated", {}, {}},
+    {"lossless", {}, {}},
     {"fp8", {.encode = 0.6, .decode_merge = 1.2}, {}},
     {"qsgd", {.encode = 0.6, .decode_merge = 1.2}, {}},
     {"minmax_uint8", {.encode = 0.6, .decode_merge = 1.2}, {}},

@@ -95,6 +95,7 @@ Options parse(int argc, char** argv) {
                       "int8",
                       "int4",
                       "rotated",
+                      "lossless",
                       "fp8",
                       "qsgd",
                       "minmax_uint8",

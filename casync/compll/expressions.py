@@ -305,8 +305,9 @@ class Expressions:
         if node.function == "floor" and (drawn := self._stochastic(node.arguments[0])) is not None:
             return drawn
         operands = tuple(self.scalar(argument) for argument in node.arguments)
-        element = FLOAT if function.floating else self._common(*operands)
-        return self._operation(node.function, tuple(self.convert(o, element) for o in operands), element, node)
+        common = self._common(*operands)
+        arguments = tuple(self.convert(operand, function.takes or common) for operand in operands)
+        return self._operation(node.function, arguments, function.gives or common, node)
 
     def _stochastic(self, node: tree.Expression) -> typed.Expression | None:
         """floor(z + random<float>(0, 1)) as one thing: added in float32, the draw would round up large z."""

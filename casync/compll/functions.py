@@ -12,25 +12,29 @@ __all__ = ["CONSTANTS", "ELEMENT_FUNCTIONS", "READ_ONLY", "ElementFunction", "Re
 
 @dataclass(frozen=True)
 class ElementFunction:
-    """`floating`: arguments and result are float32; otherwise they are what the arguments are. `neutral`: what a
-    reduction with it starts from, for the functions that reduce() and sort() know by themselves.
+    """`takes` and `gives`: the type of arguments and of the result; None: float32 if an argument is a float, or else
+    int32. `neutral`: what a reduction with it starts from, for the functions that reduce() and sort() know by
+    themselves.
     """
 
     arity: int
     doc: str
-    floating: bool = False
+    takes: Element | None = None
+    gives: Element | None = None
     neutral: float | None = None
 
 
 ELEMENT_FUNCTIONS = {
     "abs": ElementFunction(1, "magnitude"),
-    "floor": ElementFunction(1, "largest whole number that is not greater", floating=True),
-    "ceil": ElementFunction(1, "smallest whole number that is not less", floating=True),
-    "rint": ElementFunction(1, "nearest whole number, ties to even", floating=True),
-    "sqrt": ElementFunction(1, "square root, correctly rounded", floating=True),
-    "exp2": ElementFunction(1, "2 to the power of x; exact for whole x", floating=True),
-    "log2": ElementFunction(1, "logarithm to base 2; exact for powers of 2", floating=True),
-    "cos": ElementFunction(1, "cosine", floating=True),
+    "floor": ElementFunction(1, "largest whole number that is not greater", FLOAT, FLOAT),
+    "ceil": ElementFunction(1, "smallest whole number that is not less", FLOAT, FLOAT),
+    "rint": ElementFunction(1, "nearest whole number, ties to even", FLOAT, FLOAT),
+    "sqrt": ElementFunction(1, "square root, correctly rounded", FLOAT, FLOAT),
+    "exp2": ElementFunction(1, "2 to the power of x; exact for whole x", FLOAT, FLOAT),
+    "log2": ElementFunction(1, "logarithm to base 2; exact for powers of 2", FLOAT, FLOAT),
+    "cos": ElementFunction(1, "cosine", FLOAT, FLOAT),
+    "to_bits": ElementFunction(1, "the 32 bits of a float, sign first", FLOAT, INT32),
+    "from_bits": ElementFunction(1, "the float with these 32 bits", INT32, FLOAT),
     "min": ElementFunction(2, "a < b ? a : b"),
     "max": ElementFunction(2, "a > b ? a : b"),
     "smaller": ElementFunction(2, "a < b ? a : b", neutral=math.inf),

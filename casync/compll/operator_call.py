@@ -110,8 +110,8 @@ class _Call:
             wanted, results = len(name.function.arguments), name.function.results
         else:
             known = ELEMENT_FUNCTIONS[name.name]
-            common = FLOAT if known.floating or any(element.floating for element in elements) else INT32
-            wanted, results = known.arity, (common,)
+            common = FLOAT if any(element.floating for element in elements) else INT32
+            wanted, results = known.arity, (known.gives or common,)
         if wanted != len(elements):
             assert self._function_node is not None
             raise fail(

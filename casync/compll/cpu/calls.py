@@ -62,6 +62,11 @@ def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[
     return [f"if ({total} > room || !repeat({array}, {counts}, {length}, {total}, {made[0]})) {failed}"]
 
 
+def _scatter(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    index, values, length, _, size = given
+    return [f"if (!scatter_array({index}, {values}, {length}, {size}, {made[0]})) {failed}"]
+
+
 def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     left, right, _, _, rows, inner, columns = given
     a, b = matrices(call, left, right, rows, inner, columns)
@@ -117,5 +122,5 @@ def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> lis
 
 _TEXTS: dict[str, Callable[[Call, list[str], list[str], str], list[str]]] = {
     "nth": _nth, "sort": _sort, "topk": _topk, "runlength": _runlength, "repeat": _repeat, "matmul": _matmul,
-    "orth": _orth, "hadamard": _hadamard, "pick": _pick,
+    "orth": _orth, "hadamard": _hadamard, "pick": _pick, "scatter": _scatter,
 }  # fmt: skip

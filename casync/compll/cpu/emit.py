@@ -32,6 +32,7 @@ def emit(codec: typed.Codec, name: str) -> str:
 #include "codec/cpu/kernels/operators/matmul.hpp"
 #include "codec/cpu/kernels/operators/orth.hpp"
 #include "codec/cpu/kernels/operators/runs.hpp"
+#include "codec/cpu/kernels/operators/scatter.hpp"
 #include "codec/cpu/kernels/operators/stable_sort.hpp"
 #include "codec/cpu/kernels/operators/topk.hpp"
 #include "codec/cpu/kernels/philox.hpp"

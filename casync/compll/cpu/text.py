@@ -26,6 +26,7 @@ _CALLS = {
     "abs": "magnitude", "min": "smaller", "smaller": "smaller", "max": "larger", "greater": "larger",
     "maxAbs": "larger_magnitude", "floor": "round_down", "ceil": "round_up", "rint": "round_nearest",
     "sqrt": "square_root", "exp2": "exp2", "log2": "log2", "cos": "cosine",
+    "to_bits": "bit_pattern", "from_bits": "of_pattern",
     "to_float": "to_float", "to_int": "to_int", "to_bit": "to_bit",
     "to_half": "to_half", "to_bfloat16": "to_bfloat16",
 }  # fmt: skip

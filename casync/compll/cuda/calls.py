@@ -50,6 +50,11 @@ def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[
     return [f"if ({total} > room || !repeat(team, {value}, {count}, {length}, {total}, {made[0]})) {failed}"]
 
 
+def _scatter(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
+    index, values, length, _, size = given
+    return [f"if (!scatter_array(team, {index}, {values}, {length}, {size}, {made[0]})) {failed}"]
+
+
 def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     left, right, _, _, rows, inner, columns = given
     a, b = (str(turned).lower() for turned in call.data)
@@ -84,5 +89,5 @@ def _hadamard(call: Call, given: list[str], made: list[str], failed: str) -> lis
 
 _TEXTS: dict[str, Callable[[Call, list[str], list[str], str], list[str]]] = {
     "nth": _nth, "sort": _sort, "topk": _topk, "runlength": _runlength, "repeat": _repeat, "matmul": _matmul,
-    "orth": _orth, "hadamard": _hadamard, "pick": _pick,
+    "orth": _orth, "hadamard": _hadamard, "pick": _pick, "scatter": _scatter,
 }  # fmt: skip

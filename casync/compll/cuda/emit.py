@@ -21,7 +21,10 @@ CUDA_FLAGS = ("-std=c++20", "--fmad=false")  # a multiplication and an addition 
 _OF_SINGLE_VALUES = ("operators/elementary", "operators/rounding", "philox")  # what sizes may follow from
 _HEADERS = (
     "batch", "team", *_OF_SINGLE_VALUES,
-    *(f"operators/{name}" for name in ("hadamard", "matmul", "orth", "runs", "select", "stable_sort", "topk")),
+    *(
+        f"operators/{name}"
+        for name in ("hadamard", "matmul", "orth", "runs", "scatter", "select", "stable_sort", "topk")
+    ),
 )  # fmt: skip
 
 

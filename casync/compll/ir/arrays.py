@@ -97,9 +97,10 @@ class Arrays(Expressions):
         return self.graph.replace(self.computed(value), self._stored)
 
     def computed(self, value: Value) -> Value:
-        """The value computed anew; what is sorted is in memory."""
-        parts = [part for part in walk([value]) if part.op == "sorted"]
-        return self.graph.replace(value, {part.number: self._sorted(part) for part in parts})
+        """The value computed anew; what is sorted is in memory, and what is scattered if more is made of it."""
+        makers = {"sorted": self._sorted, "scatter": self._scattered}
+        parts = [part for part in walk([value]) if part.op == "sorted" or (part.op == "scatter" and part is not value)]
+        return self.graph.replace(value, {part.number: makers[part.op](part) for part in parts})
 
     def alternative(self, value: Value, stored: Value) -> None:
         """The same in another way, for which the state need not be as it was."""
@@ -112,6 +113,20 @@ class Arrays(Expressions):
         array = self.in_memory(operand, "f32" if value.kind == FLOAT else "i32")
         memory, spare = (self.graph.memory("scratch", array.stored, array.domain) for _ in range(2))
         self.add_call(Call("sort", (array,), (), (memory, spare), value.data))
+        self._stored[value.number] = self.loaded(memory, value)
+        return self._stored[value.number]
+
+    def _scattered(self, value: Value) -> Value:
+        """An array of zeros but for some elements."""
+        if value.number in self._stored:
+            return self._stored[value.number]
+        if value.data == "chunks":
+            raise self.not_yet("scatter of chunks here")
+        index, operand = value.operands
+        stored = "f32" if value.kind == FLOAT else "i32"
+        arrays = (self.in_memory(index, "i32"), self.in_memory(operand, stored))
+        memory = self.graph.memory("scratch", stored, UNIT)
+        self.add_call(Call("scatter", arrays, (self.length(UNIT),), (memory,)))
         self._stored[value.number] = self.loaded(memory, value)
         return self._stored[value.number]
 

@@ -200,10 +200,11 @@ class Expressions(ABC):
             results = self.call(named.function, values, at)
             self._mapped = outer
             return results
-        floating = ELEMENT_FUNCTIONS[named.name].floating or any(element.floating for element in given)
-        common = FLOAT32 if floating else INT32
-        values = [self.convert(value, element, common) for value, element in zip(values, given, strict=True)]
-        return (self.graph.make(named.name, values, self.kind(common)),)
+        function = ELEMENT_FUNCTIONS[named.name]
+        common = FLOAT32 if any(element.floating for element in given) else INT32
+        takes, gives = function.takes or common, function.gives or common
+        values = [self.convert(value, element, takes) for value, element in zip(values, given, strict=True)]
+        return (self.graph.make(named.name, values, self.kind(gives)),)
 
     @staticmethod
     def elements(expression: typed.Expression) -> tuple[Element, ...]:

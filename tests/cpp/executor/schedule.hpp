@@ -51,7 +51,8 @@ struct Distributions {
                                   "thc",
                                   "ternary",
                                   "sparseloco",
-                                  "rotated"};
+                                  "rotated",
+                                  "lossless"};
   std::vector<DType> compressed{DType::float32, DType::float32,  DType::float32,
                                 DType::float16, DType::bfloat16, DType::float64};
   std::vector<DType> uncompressed{DType::float32,  DType::float32, DType::float32, DType::float16,

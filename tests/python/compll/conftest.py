@@ -15,7 +15,7 @@ import pytest
 from casync.compll import check_program, parse, typed
 from casync.compll.functions import ELEMENT_FUNCTIONS
 from casync.compll.library import library_files
-from casync.compll.types import Array, Element, Scalar
+from casync.compll.types import FLOAT, Array, Element, Scalar
 
 F = np.float32
 ROOT = Path(__file__).parents[3]
@@ -70,6 +70,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "!": lambda a: not a,
     "abs": abs,
     **{name: getattr(np, name) for name in ("floor", "ceil", "rint", "sqrt", "exp2", "log2", "cos")},
+    "to_bits": lambda a: int(np.asarray(a, F).view(np.int32)),
+    "from_bits": lambda a: np.asarray(a, np.int32).view(F)[()],
     "min": lambda a, b: a if a < b else b,
     "max": lambda a, b: a if a > b else b,
     "smaller": lambda a, b: a if a < b else b,
@@ -191,7 +193,7 @@ class Machine:
 
     def call(self, function: typed.Function | None, arguments: Sequence[Any], name: str = "") -> tuple[Any, ...]:
         if function is None:
-            if ELEMENT_FUNCTIONS[name].floating:
+            if ELEMENT_FUNCTIONS[name].takes == FLOAT:
                 arguments = [F(argument) for argument in arguments]
             return (self.operations[name](*arguments),)
         saved = dict(self.env)

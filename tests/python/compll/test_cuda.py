@@ -148,6 +148,7 @@ SETTINGS = [
     Setting("ternary", same_size(4096), (2.5,)),
     Setting("sparseloco", same_size(4096), (64, 6.0)),
     Setting("sparseloco", same_size(4096), (700, 2.5)),
+    Setting("lossless", same_size(4096)),
     *(Setting("rotated", same_size(4096), (bits,), choice) for choice, bits in enumerate((4, 8))),
     *(Setting("qsgd", same_size(512), (bits,), choice) for choice, bits in enumerate((2, 4, 8))),
     Setting("topk", LONG, (0.01,), sizes=ALL),

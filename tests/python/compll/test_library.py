@@ -23,7 +23,15 @@ def packed(name: str) -> list[str]:
 def test_all_are_there() -> None:
     of_the_paper = {"onebit", "tbq", "terngrad", "dgc", "graddrop"}
     others = {"powersgd", "adacomp", "threelc", "efsignsgd", "topk", "qsgd", "minmax_uint8", "int8", "int4", "fp8"}
-    assert set(LIBRARY) == of_the_paper | others | {"topkc", "thc", "randomk", "ternary", "sparseloco", "rotated"}
+    assert set(LIBRARY) == of_the_paper | others | {
+        "topkc",
+        "thc",
+        "randomk",
+        "ternary",
+        "sparseloco",
+        "rotated",
+        "lossless",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(LIBRARY))
@@ -92,6 +100,7 @@ def test_feedback() -> None:
         "terngrad",
         "ternary",
         "rotated",
+        "lossless",
         "qsgd",
         "minmax_uint8",
         "int8",

@@ -1,6 +1,6 @@
-"""int8, int4, rotated, fp8, qsgd, ternary, minmax_uint8, efsignsgd, topk and sparseloco beside the formulas of their
-papers, written in NumPy, and beside PyTorch's own 8-bit floats. The interpreter of the typed tree (conftest.py) runs
-them.
+"""int8, int4, rotated, fp8, lossless, qsgd, ternary, minmax_uint8, efsignsgd, topk and sparseloco beside the formulas
+of their papers, written in NumPy, and beside PyTorch's own 8-bit and 16-bit floats. The interpreter of the typed tree
+(conftest.py) runs them.
 """
 
 from __future__ import annotations
@@ -123,6 +123,31 @@ def test_fp8_is_what_pytorch_rounds_to(machine: Any, x: np.ndarray) -> None:
         scaled = np.clip(own * (F(1) / scale), -448, 448)
         expected = torch.from_numpy(scaled).to(torch.float8_e4m3fn).float().numpy() * scale
         np.testing.assert_array_equal(theirs, expected)
+
+
+def wild(n: int) -> np.ndarray:
+    """Of all exponents that a finite float has, with zeros of both signs and subnormal numbers."""
+    random = np.random.default_rng(7)
+    x = (random.standard_normal(n) * np.exp2(random.integers(-149, 120, n))).astype(F)
+    x[::7], x[1::7], x[2::50] = 0.0, -0.0, 1e-42
+    return x
+
+
+@pytest.mark.parametrize(
+    "x", [gradient(5000), heavy(5000), wild(5000), np.zeros(300, F)], ids=["normal", "heavy", "wild", "zero"]
+)
+def test_lossless_is_bfloat16_bit_for_bit(machine: Any, x: np.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+    expected = torch.from_numpy(x).bfloat16().float().numpy()
+    np.testing.assert_array_equal(
+        decoded_of(machine, "lossless", x, length=4096).view(np.uint32), expected.view(np.uint32)
+    )
+
+
+@pytest.mark.parametrize(("x", "bits"), [(gradient(4096), (12.0, 12.1)), (np.zeros(4096, F), (12.0, 12.02))])
+def test_lossless_takes_three_quarters_of_16_bits(machine: Any, x: np.ndarray, bits: tuple[float, float]) -> None:
+    least, most = bits
+    assert least < 8 * len(machine("lossless", (1, len(x))).encode(x)) / len(x) < most
 
 
 def test_minmax_uint8_is_baguas(machine: Any) -> None:

@@ -23,6 +23,7 @@ constexpr std::array kPriors{
     Prior{"int8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
     Prior{"qsgd", {2e-6, 0.25e-9, 2e-6, 0.15e-9}},
     Prior{"minmax_uint8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
+    Prior{"lossless", {2e-6, 0.45e-9, 2e-6, 0.25e-9}},
     Prior{"int4", {2e-6, 0.32e-9, 2e-6, 0.15e-9}},
     Prior{"randomk", {2e-6, 0.25e-9, 2e-6, 0.10e-9}},
     Prior{"topkc", {2e-6, 0.35e-9, 2e-6, 0.12e-9}},

@@ -345,10 +345,28 @@ class OnDevice : public testing::Test {
   std::unique_ptr<gpu::Arena> arena_;
 };
 
-inline const std::vector<std::string> kCodecs{
-    "onebit", "terngrad(bits=2)", "terngrad(bits=8)", "graddrop(drop=0.9)", "threelc", "ternary", "sparseloco",
-    "tbq",    "dgc(ratio=0.01)",  "adacomp(bin=50)",  "efsignsgd",          "int8",    "int4",    "rotated",
-    "fp8",    "qsgd(bits=2)",     "minmax_uint8",     "topk(ratio=0.02)",   "none",    "fp16",    "bf16"};
+inline const std::vector<std::string> kCodecs{"onebit",
+                                              "terngrad(bits=2)",
+                                              "terngrad(bits=8)",
+                                              "graddrop(drop=0.9)",
+                                              "threelc",
+                                              "ternary",
+                                              "sparseloco",
+                                              "tbq",
+                                              "dgc(ratio=0.01)",
+                                              "adacomp(bin=50)",
+                                              "efsignsgd",
+                                              "int8",
+                                              "int4",
+                                              "rotated",
+                                              "lossless",
+                                              "fp8",
+                                              "qsgd(bits=2)",
+                                              "minmax_uint8",
+                                              "topk(ratio=0.02)",
+                                              "none",
+                                              "fp16",
+                                              "bf16"};
 
 /// The range of another rank's gradient, encoded.
 inline Bytes payload_of(const std::string& codec, Shape shape, Range range, std::uint64_t seed,
