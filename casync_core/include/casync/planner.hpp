@@ -72,6 +72,8 @@ struct CostTable {
   /// What is known of `spec`: its own entry, else its family's prior (the name before the bracket), else a cautious
   /// prior. `none` costs nothing.
   CodecCost of(std::string_view spec) const;
+  /// Payload bytes for each value, of a codec whose payloads vary in size: what is usual before any was measured.
+  static std::optional<double> usual_payload(std::string_view spec);
 };
 
 /// What a gradient's codec costs, and what brings the gradient to where it is computed.

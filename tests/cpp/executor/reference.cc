@@ -101,6 +101,9 @@ Source TensorReference::raw(const Blob& input, const Range& range) const {
           static_cast<std::size_t>(range.size()) * element, true};
 }
 
+/// Whether a partition's payload is a piece, at a known place, of that of the whole gradient.
+bool TensorReference::is_cut() const { return codec_->info().fixed_size || partitions_.size() == 1; }
+
 /// Payloads of whole units stand one after the other, so that of a partition is a piece of the whole gradient's.
 Source TensorReference::slice(const Blob& payload, const Range& range, int round) const {
   const Shape& shape = tensor_.signature.shape;
@@ -316,8 +319,19 @@ void TensorReference::owned(const std::vector<Blob>& inputs, const std::vector<B
                             std::uint32_t owner, Blob& out) {
   Part part{range, owner, Role::owner};
   part.feedback = part.final = part.deliver = part.encodes = true;
+  std::vector<Blob> encoded(inputs.size());
   for (std::uint32_t m = 0; m < inputs.size(); ++m) {
-    part.sources.push_back(m == owner ? raw(inputs[m], range) : slice(payloads[m], range, 0));
+    if (m == owner) {
+      part.sources.push_back(raw(inputs[m], range));
+    } else if (is_cut()) {
+      part.sources.push_back(slice(payloads[m], range, 0));
+    } else {
+      Part own{range, m};
+      own.feedback = own.encodes = true;
+      own.sources.push_back(raw(inputs[m], range));
+      encoded[m] = compute(own, nullptr);
+      part.sources.push_back({encoded[m].data(), encoded[m].size(), false});
+    }
   }
   const std::size_t element = size_of(tensor_.signature.dtype);
   compute(part, out.data() + static_cast<std::size_t>(range.begin) * element);
@@ -416,7 +430,7 @@ Blob TensorReference::parameter_server(const std::vector<Blob>& inputs) {
   const auto n = static_cast<std::uint32_t>(inputs.size());
   const Range whole{0, tensor_.signature.shape.numel()};
   std::vector<Blob> payloads(n);
-  if (tensor_.plan.topology == "ps" && !gathers() && whole.size() > 0) {
+  if (tensor_.plan.topology == "ps" && !gathers() && whole.size() > 0 && is_cut()) {
     // What a worker sends of the partitions it does not own is cut from one encoding of the whole gradient.
     const auto before = residuals_;
     const auto states_before = states_;

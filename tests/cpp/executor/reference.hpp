@@ -59,6 +59,7 @@ class TensorReference {
   Blob compute(const Part& part, void* out);
   void settle(const std::vector<Blob>& inputs);
   Source raw(const Blob& input, const Range& range) const;
+  bool is_cut() const;
   Source slice(const Blob& payload, const Range& range, int round) const;
 
   Blob allreduce_plain(const std::vector<Blob>& inputs) const;

@@ -64,6 +64,15 @@ TEST_F(PlanTest, OfACodecOfFixedSizeNothingHasToBeMeasured) {
   EXPECT_EQ(expected_payload(costs, "conv1.weight", gradient_of(1 << 20), *make_codec("onebit")), limit);
 }
 
+TEST_F(PlanTest, WhatIsUsualStandsUntilAPayloadWasMeasured) {
+  const Signature signature = gradient_of(1 << 20);
+  const auto codec = make_codec("lossless");
+  EXPECT_GT(largest_payload(signature, *codec), kBytes) << "a value may take 36 bits";
+  EXPECT_NEAR(expected_payload(costs, "conv1.weight", signature, *codec), kBytes * 12 / 32, kBytes / 100);
+  costs.gradients["conv1.weight"].payload_share["lossless"] = 0.5;
+  EXPECT_EQ(expected_payload(costs, "conv1.weight", signature, *codec), kBytes / 2);
+}
+
 TEST(MeasuredPayloads, OfTheRanksTheMeanCounts) {
   std::vector<MeasuredCosts> ranks(3);
   ranks[0].gradients["w"] = {kBytes, {{kTopk, 0.02}}};

@@ -33,6 +33,12 @@ def test_compression_shortens_it_and_sends_less():
     assert onebit["sent_bytes"] < plain["sent_bytes"] / 20
 
 
+def test_payloads_of_lossless_are_as_long_as_is_usual():
+    bf16, lossless = predict(compression="bf16"), predict(compression="lossless")
+    assert lossless["sent_bytes"] == pytest.approx(bf16["sent_bytes"] * 3 / 4, rel=0.02)
+    assert lossless["step_s"] < 0.85 * bf16["step_s"]
+
+
 def test_codecs_that_begin_late_have_begun():
     late, at_once = (
         simulate.predict([(1024, 1024)] * 4, topology="ps", compression=f"powersgd(rank=4{start})")

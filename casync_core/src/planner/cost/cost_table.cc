@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "casync/planner.hpp"
@@ -8,6 +9,7 @@ namespace {
 struct Prior {
   std::string_view family;
   CodecCost cost;
+  double usual_payload = 0;  // bytes for each value; 0: the most that there can be
 };
 
 // Of one core that copies 8 GB/s, at the ratios to memcpy that the kernels are built for, with room for a slower
@@ -23,7 +25,7 @@ constexpr std::array kPriors{
     Prior{"int8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
     Prior{"qsgd", {2e-6, 0.25e-9, 2e-6, 0.15e-9}},
     Prior{"minmax_uint8", {2e-6, 0.25e-9, 2e-6, 0.12e-9}},
-    Prior{"lossless", {2e-6, 0.45e-9, 2e-6, 0.25e-9}},
+    Prior{"lossless", {2e-6, 0.45e-9, 2e-6, 0.25e-9}, 1.51},
     Prior{"int4", {2e-6, 0.32e-9, 2e-6, 0.15e-9}},
     Prior{"randomk", {2e-6, 0.25e-9, 2e-6, 0.10e-9}},
     Prior{"topkc", {2e-6, 0.35e-9, 2e-6, 0.12e-9}},
@@ -32,15 +34,25 @@ constexpr std::array kPriors{
 };
 constexpr CodecCost kCautious{5e-6, 0.5e-9, 5e-6, 0.5e-9};
 
+/// Of the name before the bracket; nullptr: there is none.
+const Prior* prior_of(std::string_view spec) {
+  const std::string_view family = spec.substr(0, spec.find('('));
+  const auto at = std::ranges::find(kPriors, family, &Prior::family);
+  return at == kPriors.end() ? nullptr : &*at;
+}
+
 }  // namespace
 
 CodecCost CostTable::of(std::string_view spec) const {
   if (const auto own = codecs.find(spec); own != codecs.end()) return own->second;
-  const std::string_view family = spec.substr(0, spec.find('('));
-  for (const Prior& prior : kPriors) {
-    if (prior.family == family) return prior.cost;
-  }
-  return kCautious;
+  const Prior* const prior = prior_of(spec);
+  return prior != nullptr ? prior->cost : kCautious;
+}
+
+std::optional<double> CostTable::usual_payload(std::string_view spec) {
+  const Prior* const prior = prior_of(spec);
+  if (prior == nullptr || prior->usual_payload == 0) return std::nullopt;
+  return prior->usual_payload;
 }
 
 bool is_computed_there(const CostTable& costs, std::string_view spec, MemoryKind memory, bool sends_raw) {

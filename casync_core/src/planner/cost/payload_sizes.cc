@@ -41,12 +41,18 @@ double largest_payload(const Signature& signature, const Codec& codec) {
 double expected_payload(const CostTable& costs, std::string_view tensor, const Signature& signature,
                         const Codec& codec) {
   const double largest = largest_payload(signature, codec);
-  const auto gradient = costs.gradients.find(tensor);
-  if (codec.info().fixed_size || gradient == costs.gradients.end()) return largest;
-  const auto share = gradient->second.payload_share.find(codec.info().spec);
-  if (share == gradient->second.payload_share.end()) return largest;
-  const double raw = static_cast<double>(signature.shape.numel()) * static_cast<double>(size_of(signature.dtype));
-  return std::min(raw * share->second, largest);
+  if (codec.info().fixed_size) return largest;
+  const double values = static_cast<double>(signature.shape.numel());
+  const std::string& spec = codec.info().spec;
+  if (const auto gradient = costs.gradients.find(tensor); gradient != costs.gradients.end()) {
+    const std::map<std::string, double, std::less<>>& shares = gradient->second.payload_share;
+    const auto share = shares.find(spec);
+    if (share != shares.end()) {
+      return std::min(values * static_cast<double>(size_of(signature.dtype)) * share->second, largest);
+    }
+  }
+  const std::optional<double> usual = CostTable::usual_payload(spec);
+  return usual ? std::min(values * *usual, largest) : largest;
 }
 
 }  // namespace casync

@@ -36,7 +36,7 @@ class PayloadSizes {
 };
 
 /// Bytes of the payloads of gradient `tensor`, all rounds of `codec` together, as one rank encodes it: by its measured
-/// share if there is one, else at most.
+/// share if there is one, else what is usual, else at most.
 double expected_payload(const CostTable& costs, std::string_view tensor, const Signature& signature,
                         const Codec& codec);
 /// The most that they can be.
