@@ -64,7 +64,7 @@ def _repeat(call: Call, given: list[str], made: list[str], failed: str) -> list[
 
 def _scatter(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
     index, values, length, _, size = given
-    return [f"if (!scatter_array({index}, {values}, {length}, {size}, {made[0]})) {failed}"]
+    return [f"if (!scatter_array({index}, {values}, static_cast<std::int32_t>({length}), {size}, {made[0]})) {failed}"]
 
 
 def _matmul(call: Call, given: list[str], made: list[str], failed: str) -> list[str]:
