@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +56,16 @@ def _usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `casync`; returns its exit status."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # as in `casync simulate | head -1`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _run(given: list[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         sys.stdout.write(_usage())
         return 0 if given else 2

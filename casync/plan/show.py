@@ -16,6 +16,7 @@ _HEADINGS = (
     "codec",
     "K",
     "topology",
+    "steps",
     "first owner",
     "epoch",
     "payload",
@@ -38,25 +39,35 @@ def _time(seconds: float) -> str:
 
 
 def table(plans: Mapping[str, GradientPlan]) -> list[str]:
-    """One line per gradient, in the order of the plan, below a line of headings; columns as wide as they need."""
+    """One line per gradient, in the order of the plan, below a line of headings; columns as wide as they need.
+
+    The steps are there if a gradient does not go in all of them.
+    """
     rows = [_HEADINGS]
     for name, plan in plans.items():
-        choice = (name, plan.codec, str(plan.partitions), shown(plan.topology), str(plan.first_owner), str(plan.epoch))
         rows.append(
             (
-                *choice,
+                name,
+                plan.codec,
+                str(plan.partitions),
+                shown(plan.topology),
+                "all" if plan.period == 1 else f"s mod {plan.period} = {plan.offset}",
+                str(plan.first_owner),
+                str(plan.epoch),
                 _bytes(plan.payload_bytes),
                 _time(plan.predicted_s),
                 _time(plan.measured_s),
                 _time(plan.uncompressed_s),
             )
         )
+    leave_out = "steps" if all(plan.period == 1 for plan in plans.values()) else None
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = []
     for row in rows:
         cells = [
             cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
             for cell, width, heading in zip(row, widths, _HEADINGS, strict=True)
+            if heading != leave_out
         ]
         lines.append("  ".join(cells).rstrip())
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -36,6 +37,15 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "run  " in capsys.readouterr().out
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"casync {casync.__version__}\n"
+
+
+def test_a_reader_that_goes_away_ends_a_command_without_a_traceback() -> None:
+    command = [sys.executable, "-m", "casync", "simulate", "--gradients", "4x1024"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout is not None and running.stderr is not None
+    running.stdout.close()
+    said = running.stderr.read()
+    assert running.wait() == 128 + signal.SIGPIPE and said == b""
 
 
 def test_a_command_gets_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,15 @@ def test_table_is_aligned():
     ]
 
 
+def test_steps_are_in_the_table_where_a_gradient_waits():
+    plans = {"a": GradientPlan("ps", "fp16", 4, 0, 1, period=4, offset=2), "b": GradientPlan()}
+    assert [line[:42].rstrip() for line in table(plans)] == [
+        "gradient  codec  K  topology  steps",
+        "a         fp16   4  ps        s mod 4 = 2",
+        "b         none   1  direct    all",
+    ]
+
+
 def test_summary_counts_the_most_frequent_first():
     assert summary(PLANS) == "3 gradients: 2 terngrad(bits=2) over ps, 1 none over direct"
     assert summary({"w": GradientPlan()}) == "1 gradient: 1 none over direct"
