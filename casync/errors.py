@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ERROR_KINDS",
     "AbortedError",
+    "CallOrderError",
     "CasyncError",
     "CorruptPayloadError",
     "DeviceError",
@@ -77,6 +78,14 @@ class InvalidArgumentError(CasyncError, ValueError):
     """
 
     USUAL_KIND = "invalid_argument"
+
+
+class CallOrderError(InvalidArgumentError, AssertionError):
+    """A call came while gradients were under way, which it would lose or count twice. Nothing was changed. It is an
+    `AssertionError`, as Horovod raises there.
+
+    Remedy: the text says which call comes first.
+    """
 
 
 class NotAvailableError(CasyncError, NotImplementedError):

@@ -7,17 +7,19 @@
 The time is composed. The steps come from `benchmarks.fidelity`, where a small transformer is trained: the first step in
 which the mean loss of the seeds is within so much of the last loss under gradients of 16 bits (`--within`). The seconds
 of a step are measured here, on four emulated hosts with a model of `--numel` numbers whose step computes for 100 ms by
-sleeping (`benchmarks.local_steps`). `measure` takes all ways that have a curve, goes on where it was ended, and needs
-root. `show` prints the tables, with `--chart FILE` draws them, and with `--page FILE` puts one into a page. `check`
-trains the small transformer on the hosts in each `--method` for so many steps, and prints the seconds of that beside
-those that are composed.
+sleeping (`benchmarks.local_steps`).
+
+`measure` takes all ways that have a curve, goes on where it was ended, and needs root. `show` prints the tables, of all
+ways, of a `--group` or of each `--method`. With `--chart FILE` it draws them, and with `--page FILE` it puts the table
+of a group into a page. `check` trains the small transformer on the hosts in each `--method` for so many steps, and
+prints the seconds of that beside those that are composed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +28,33 @@ from rich.table import Table
 
 from benchmarks import machine
 from benchmarks.fidelity import page
-from benchmarks.fidelity.methods import BASELINE, METHODS
+from benchmarks.fidelity.methods import BASELINE, GROUPS, METHODS
 from benchmarks.fidelity.tasks import TASKS
 from benchmarks.netlab import Netlab
 from benchmarks.step_time.job import figures_of
-from benchmarks.time_to_accuracy.composed import COMPUTE, composed, markdown, words_of
+from benchmarks.time_to_accuracy.composed import (
+    COMPUTE,
+    REAL,
+    Times,
+    in_words,
+    links_of,
+    markdown,
+    times_of,
+    words_of,
+)
 
 FIDELITY = Path("docs/figures/fidelity.json")
 FIGURES = Path("docs/figures/time_to_accuracy.json")
+PICTURE = Path("docs/figures/time_to_accuracy.svg")
 HOSTS = 4
+README, README_LINK = Path("README.md"), "100mbit, 25 M"
 MARK = "time to accuracy"  # of the table's place in a page
-REAL = "real runs"  # in the file of figures
+README_WAYS = (
+    "DDP, fp16_compress_hook", "every step, bf16", "every step, int8", "every step, int4", "every step, thc",
+    "every step, powersgd(rank=4, start_step=100)", "every step, onebit", "LocalSGD 8", "DiLoCo 32",
+    "DiLoCo 32, streaming, onebit",
+)  # fmt: skip
+"""What the chart of the README shows."""
 WITHOUT_ROUNDS = "DiLoCo 128"  # of which this many steps have one
 
 
@@ -85,11 +103,10 @@ def _seconds_of_training(rate: str | None, name: str, steps: int) -> float:
     return float(found["seconds"] - found["evaluating"]) / float(found["steps"])
 
 
-def show(fidelity: Mapping[str, Any], links: Mapping[str, Any], within: float, chart: Path | None) -> None:
-    """Print a table for each link, and draw the times into `chart`."""
-    console, times = Console(width=120), {}
-    for link, seconds in links.items():
-        found = composed(fidelity, seconds, within)
+def show(times: Times, within: float) -> None:
+    """Print a table for each link."""
+    console = Console(width=120)
+    for link, found in times.items():
         whole = found[BASELINE].total
         assert whole is not None
         unit, word = (3600, "hours") if whole > 7200 else (1, "s")
@@ -100,32 +117,14 @@ def show(fidelity: Mapping[str, Any], links: Mapping[str, Any], within: float, c
             if one.total is None:
                 table.add_row(name, "never", f"{one.seconds:.3f}", "", "")
             else:
-                times[link, name] = part = one.total / whole
-                table.add_row(name, f"{one.steps:.0f}", f"{one.seconds:.3f}", f"{one.total / unit:.1f}", f"{part:.3f}")
+                cells = (
+                    f"{one.steps:.0f}",
+                    f"{one.seconds:.3f}",
+                    f"{one.total / unit:.1f}",
+                    f"{one.total / whole:.3f}",
+                )
+                table.add_row(name, *cells)
         console.print(table)
-    if chart is not None:
-        draw(times, chart)
-
-
-def draw(times: Mapping[tuple[str, str], float], path: Path) -> None:
-    """A bar for each way and link: its composed time, as a part of that of 16 bits."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    links = list(dict.fromkeys(link for link, _ in times))
-    names = sorted({name for _, name in times}, key=lambda name: times.get((links[0], name), 9.0))
-    figure = Figure(figsize=(8, 0.4 * len(names) + 1.2), layout="constrained")
-    axes = figure.subplots()
-    for place, link in enumerate(links):
-        shown = [(at, times[link, name]) for at, name in enumerate(names) if (link, name) in times]
-        height = 0.8 / len(links)
-        axes.barh([at + place * height for at, _ in shown], [part for _, part in shown], height, label=link)
-    axes.set_yticks([at + 0.4 - 0.4 / len(links) for at in range(len(names))], names)
-    axes.set(xscale="log", xlabel="composed time to the loss, of that of 16-bit gradients in every step")
-    axes.axvline(1.0, color="grey", linewidth=0.8)
-    axes.legend(fontsize=8)
-    with rc_context({"svg.hashsalt": "casync"}):
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def main() -> None:
@@ -134,12 +133,16 @@ def main() -> None:
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--numel", type=float, default=25e6, help="numbers of the model")
     parser.add_argument("--method", action="append", choices=METHODS, metavar="WAY", help="only this; may be repeated")
+    parser.add_argument("--group", choices=("rounds", "codecs"), help="show only these ways, and the baseline")
     parser.add_argument("--steps", type=int, default=500, help="of a real run")
     parser.add_argument("--within", type=float, default=0.01, help="how near to the baseline's last loss is there")
     parser.add_argument("--json", type=Path, default=FIGURES)
     parser.add_argument("--chart", type=Path, help="draw the times into this file")
-    parser.add_argument("--page", type=Path, help="put the table there")
+    parser.add_argument("--page", type=Path, help="put the table of the group there")
+    parser.add_argument("--readme", action="store_true", help="put what the README says there, and draw its chart")
     given = parser.parse_args()
+    if given.page and not given.group:
+        parser.error("--page needs the --group whose table goes there")
     curves = json.loads(FIDELITY.read_text())["text"]
     if given.what == "measure":
         names = given.method or [name for name in curves if METHODS[name].lr == 1.0]
@@ -147,10 +150,20 @@ def main() -> None:
     elif given.what == "check":
         check(given.rate, given.method or [BASELINE], given.steps, given.json)
     else:
-        links = {key: one for key, one in json.loads(given.json.read_text()).items() if key not in ("machine", REAL)}
-        show(curves, links, given.within, given.chart)
+        names = [BASELINE, *(given.method or (GROUPS[given.group] if given.group else METHODS))]
+        links = links_of(json.loads(given.json.read_text()))
+        times = times_of(curves, links, given.within, names)
+        show(times, given.within)
+        if given.chart or given.readme:
+            from benchmarks.time_to_accuracy.chart import draw  # matplotlib is not everywhere
+        if given.chart:
+            draw(times, given.within, given.chart)
         if given.page:
-            page.write(given.page, MARK, markdown(curves, links, given.within))
+            page.write(given.page, f"{MARK} {given.group}", markdown(times))
+        if given.readme:
+            chosen = times_of(curves, links, given.within, README_WAYS)
+            draw(chosen, given.within, PICTURE)
+            page.write(README, MARK, in_words(chosen, README_LINK, given.within))
 
 
 if __name__ == "__main__":

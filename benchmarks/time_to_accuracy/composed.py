@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.fidelity.methods import BASELINE, METHODS, Method
 
-__all__ = ["COMPUTE", "Composed", "composed", "markdown", "steps_to", "words_of"]
+__all__ = [
+    "COMPUTE", "MACHINE", "REAL", "Composed", "Times", "composed", "in_words", "links_of", "markdown", "steps_to",
+    "times_of", "words_of",
+]  # fmt: skip
 
+MACHINE, REAL = "machine", "real runs"
+"""What the file of figures has beside links."""
 COMPUTE = 0.1
 """Seconds for which a step of the models that are timed computes."""
 _START = re.compile(r"start_step=(\d+)")
@@ -78,21 +83,54 @@ def composed(fidelity: Mapping[str, Any], seconds: Mapping[str, Any], within: fl
     return found
 
 
-def markdown(fidelity: Mapping[str, Any], links: Mapping[str, Mapping[str, Any]], within: float) -> str:
-    """A row for each way: its steps to the loss, and for each link the seconds of a step and the composed time."""
+Times = Mapping[str, Mapping[str, Composed]]
+"""By link, and by way."""
+
+
+def links_of(figures: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The seconds of steps by link, which the file of figures has beside other things."""
+    return {key: one for key, one in figures.items() if key not in (MACHINE, REAL)}
+
+
+def times_of(
+    fidelity: Mapping[str, Any], links: Mapping[str, Mapping[str, Any]], within: float, names: Collection[str]
+) -> Times:
+    """The time of each of these ways at each link."""
     found = {link: composed(fidelity, seconds, within) for link, seconds in links.items()}
-    columns = [column for link in links for column in (f"{link}: s a step", "hours", "of bf16's")]
+    return {link: {name: times[name] for name in names if name in times} for link, times in found.items()}
+
+
+def markdown(times: Times) -> str:
+    """A row for each way: its steps to the loss, and for each link the seconds of a step and the composed time."""
+    columns = [column for link in times for column in (f"{link}: s a step", "hours", "of bf16's")]
     lines = [f"| way | steps | {' | '.join(columns)} |", "|---|---" + "|---" * len(columns) + "|"]
-    for name in next(iter(found.values())):
+    for name in dict.fromkeys(name for found in times.values() for name in found):
         cells, steps = [], None
-        for of_link in found.values():
-            one, whole = of_link[name], of_link[BASELINE].total
+        for found in times.values():
+            one, whole = found.get(name), found[BASELINE].total
+            if one is None:
+                cells += ["", "", ""]
+                continue
             steps = one.steps
-            reached = (
-                ["", ""]
-                if one.total is None or whole is None
-                else [f"{one.total / 3600:.2f}", f"{one.total / whole:.3f}"]
-            )
-            cells += [f"{one.seconds:.3f}", *reached]
+            reached = one.total is not None and whole is not None
+            cells.append(f"{one.seconds:.3f}")
+            cells += [f"{one.total / 3600:.2f}", f"{one.total / whole:.3f}"] if reached else ["", ""]  # type: ignore[operator]
         lines.append(f"| {name} | {'never' if steps is None else f'{steps:.0f}'} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def in_words(times: Times, link: str, within: float) -> str:
+    """What the README says of one link: how long the baseline takes, and the quickest ways of each kind."""
+    found = times[link]
+    whole = found[BASELINE].total
+    assert whole is not None
+    reached = {name: one.total for name, one in found.items() if one.total is not None}
+    every = [name for name in reached if METHODS[name].every == 0 and not METHODS[name].hook and name != BASELINE]
+    seldom = [name for name in reached if METHODS[name].every > 0]
+    quick = [min(names, key=lambda name: reached[name]) for names in (every, seldom) if names]
+    ways = [f"{reached[name] / 3600:.2f} hours by `{name}`" for name in quick]
+    rate = link.partition(",")[0].replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
+    return (
+        f"With links of {rate} and gradients of 16 bits a training takes {whole / 3600:.2f} hours.\n"
+        f"To within {100 * within:g} % of its loss it takes {' and '.join(ways)}."
+    )

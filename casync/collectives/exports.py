@@ -8,6 +8,7 @@ from casync.collectives.objects import allgather_object, broadcast_object
 from casync.collectives.waiting import barrier, poll, synchronize
 from casync.errors import (
     AbortedError,
+    CallOrderError,
     CasyncError,
     CorruptPayloadError,
     DeviceError,
@@ -59,6 +60,7 @@ __all__ = [
     "AbortedError",
     "Adasum",
     "Average",
+    "CallOrderError",
     "CasyncError",
     "Compression",
     "CorruptPayloadError",

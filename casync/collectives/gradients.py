@@ -15,7 +15,7 @@ from casync.collectives.gradient_submits import Gradient, GradientSubmits
 from casync.collectives.parameter_groups import Group, Groups
 from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending
-from casync.errors import MismatchError
+from casync.errors import CallOrderError, MismatchError
 from casync.tensors.adaptor import T, Tensors
 
 __all__ = ["Entry", "Gradients"]
@@ -25,7 +25,8 @@ E = TypeVar("E", bound="Entry")  # type: ignore[type-arg]
 
 _TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
-    "backward_passes_per_step to accumulate gradients locally."
+    "backward_passes_per_step to accumulate gradients locally. If the other backward pass is that of another model's "
+    "loss (a GAN), switch these gradients off in it, with requires_grad_(False)."
 )
 
 
@@ -114,7 +115,7 @@ class Gradients(GradientSubmits[T], Generic[P, T, E]):
         thread that runs backward.
         """
         if entry.delay <= 0:
-            raise AssertionError(_TOO_MANY_PASSES)
+            raise CallOrderError(_TOO_MANY_PASSES)
         entry.delay -= 1
         if entry.delay == 0 and entry.group is None:
             self.handles[entry.parameter] = self.submit_entry(entry)

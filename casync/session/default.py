@@ -19,7 +19,7 @@ from casync.observe import prometheus as exposition
 from casync.observe.metrics import Metrics
 from casync.plan.phases import is_list
 from casync.plan.topology import check_topology, topology_of
-from casync.session.process_sets import ProcessSet, ProcessSets, is_communicator, ranks_of
+from casync.session.process_sets import GLOBAL_PROCESS_SET, ProcessSet, ProcessSets, is_communicator, ranks_of
 from casync.session.session import Session
 from casync.transport import job as jobs
 
@@ -197,11 +197,6 @@ def _last_metrics() -> dict[int, Metrics]:
 # --- process sets -----------------------------------------------------------------------------------------------------
 
 
-GLOBAL_PROCESS_SET: Final = ProcessSet(())
-"""All ranks: what every `process_set=` is by default, and `casync.torch.global_process_set`. Its number is 0."""
-GLOBAL_PROCESS_SET.process_set_id, GLOBAL_PROCESS_SET.ranks = 0, None
-
-
 def process_sets() -> ProcessSets:
     """The sets of the default session."""
     if _current.sets is None:
@@ -229,7 +224,8 @@ def owner_of(handle: int) -> Session:
     try:
         number = handle >> HANDLE_BITS
     except TypeError:
-        raise InvalidArgumentError(f"handle={handle!r}: it must be what an asynchronous operation returned") from None
+        call = ", or call it: sparse_allreduce_async() returned a function" if callable(handle) else ""
+        raise InvalidArgumentError(f"handle={handle!r}: give what an asynchronous operation returned{call}") from None
     if number == 0:
         return _current.session or session()  # as in session_of
     owner = process_sets().sessions.get(number)

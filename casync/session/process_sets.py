@@ -16,13 +16,13 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from casync.errors import InvalidArgumentError, MismatchError, NotAvailableError
 from casync.session.gather_bytes import gather_bytes
 from casync.session.session import Session
 
-__all__ = ["ProcessSet", "ProcessSets", "is_communicator", "ranks_of"]
+__all__ = ["GLOBAL_PROCESS_SET", "ProcessSet", "ProcessSets", "is_communicator", "ranks_of"]
 
 _NAME = "process_sets"  # of the operation by which ranks agree on them
 _TAG_BITS = 16  # of a session's tag that are the world's own
@@ -92,6 +92,21 @@ class ProcessSet:
                 f"broadcast received invalid root rank {root_rank}: it must be one of {self.ranks}, the set's ranks"
             )
         return ranks.index(root_rank)
+
+    def __copy__(self) -> ProcessSet:
+        return self
+
+    def __deepcopy__(self, memo: object) -> ProcessSet:
+        """The set itself: a copy of a program's settings means the same ranks."""
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., ProcessSet], tuple[list[int], ...]]:
+        """By its ranks: where it is loaded, it is a set that is not in use yet. That of all ranks is itself again."""
+        if self.process_set_id == 0:
+            return _everyone, ()
+        if self.ranks is None:
+            raise NotAvailableError(f"{self} has no ranks before hvd.init(): pickle it after that")
+        return ProcessSet, (self.ranks,)
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
@@ -337,3 +352,12 @@ def _duplicate(ranks: Sequence[int], number: int) -> InvalidArgumentError:
 
 def _call(told: dict[str, Any]) -> str:
     return ", ".join(f"{name}({ranks})" for name, ranks in told.items())
+
+
+def _everyone() -> ProcessSet:
+    return GLOBAL_PROCESS_SET
+
+
+GLOBAL_PROCESS_SET: Final = ProcessSet(())
+"""All ranks: what every `process_set=` is by default, and `casync.torch.global_process_set`. Its number is 0."""
+GLOBAL_PROCESS_SET.process_set_id, GLOBAL_PROCESS_SET.ranks = 0, None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
 import torch
-from casync.errors import NotAvailableError
+from casync.errors import CallOrderError, NotAvailableError
 from torch._compile import _disable_dynamo
 
 from .gradients import Entry, Gradients
@@ -90,7 +90,7 @@ class DeltaOptimizer(_DistributedOptimizer):
         """Does nothing: gradients are never reduced."""
 
     def skip_synchronize(self) -> NoReturn:
-        raise AssertionError(
+        raise CallOrderError(
             "Skipping synchronization is not supported when using Adasum optimizer. Its steps are made while backward "
             "runs, from gradients as they are: change these in a parameter's register_hook()."
         )

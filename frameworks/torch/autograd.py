@@ -21,7 +21,7 @@ from casync.session.default import session_of
 from casync.session.process_sets import ProcessSet
 from casync.tensors.signature import Average, Sum, resolve_op
 
-from .tensors import TENSORS
+from .tensors import TENSORS, refuse_transformed
 
 __all__ = [
     "Autograd",
@@ -217,7 +217,10 @@ class Autograd:
     """See `casync.collectives.autograd`."""
 
     def wants(self, tensor: Any) -> bool:
-        return isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
+        if not (isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()):
+            return False
+        refuse_transformed(tensor)
+        return True
 
     def allreduce(
         self, tensor: torch.Tensor, name: str | None, op: int, scales: Scales, process_set: ProcessSet,

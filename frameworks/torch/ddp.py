@@ -21,7 +21,7 @@ from casync.codecs.specs import CodecsByName, CompressionLike
 from casync.collectives.gradient_submits import Gradient, OptimizerSettings
 from casync.collectives.settings import Settings
 from casync.collectives.sparse_exchange import SparsePending
-from casync.errors import CasyncError, InvalidArgumentError, NotAvailableError
+from casync.errors import CallOrderError, CasyncError, InvalidArgumentError, NotAvailableError
 from casync.observe.compression_monitor import CompressionMonitor
 from casync.session import default
 from casync.session.completion_group import CompletionGroup
@@ -39,6 +39,7 @@ __all__ = ["DdpState", "ddp_hook", "ddp_state"]
 
 _Result = torch.futures.Future[torch.Tensor]
 _OUTSIDE = -1  # of all backward passes
+_BETWEEN_STEPS = "{} of a DDP hook was called while a backward pass was under way. Call it between steps."
 
 
 class _Sparse(NamedTuple):
@@ -129,7 +130,7 @@ class DdpState:
         A gradient whose codec changes goes uncompressed once, with all that was held back of it, so nothing is lost.
         """
         if not all(result.done() for result in self._results):
-            raise AssertionError("set_compression() of a DDP hook was called while backward was running")
+            raise CallOrderError(_BETWEEN_STEPS.format("set_compression()"))
         rules = self._checked(compression, self._monitor).rules
         if self._names:
             codecs.check_rules(rules, shapes_of(self._names), may_warn=default.session().rank == 0)
@@ -144,7 +145,7 @@ class DdpState:
         """This rank's residuals and codec state by parameter name. Local; call it between steps, and save one per
         rank."""
         if not all(result.done() for result in self._results):
-            raise AssertionError("state_dict() of a DDP hook was called while backward was running")
+            raise CallOrderError(_BETWEEN_STEPS.format("state_dict()"))
         gradients = self._gradients
         if gradients is not None:
             return gradients.state_dict(gradients.by_name.values(), torch.from_numpy)

@@ -60,7 +60,8 @@ class Gradients(gradients.Gradients[torch.nn.Parameter, torch.Tensor, Entry]):
     changed_text = (
         "the gradient of {} was changed after backward had submitted it, while it was being synchronised. Call "
         "optimizer.synchronize() before gradients are changed (clipped, unscaled, replaced), and then optimizer.step() "
-        "within optimizer.skip_synchronize()"
+        "within optimizer.skip_synchronize(). If the model is in DistributedDataParallel, that has changed it: take "
+        "one of the two, DistributedOptimizer or DistributedDataParallel"
     )
 
     def __init__(

@@ -15,9 +15,18 @@ from casync.tensors.signature import DTYPES
 from . import device
 from .checksums import checksums
 
-__all__ = ["TENSORS", "TorchTensors"]
+__all__ = ["TENSORS", "TorchTensors", "refuse_transformed"]
 
 _NAMES = {getattr(torch, name): name for name in DTYPES if hasattr(torch, name)}  # uint16 since torch 2.3
+
+
+def refuse_transformed(tensor: torch.Tensor) -> None:
+    """Raise `NotAvailableError` for a tensor that torch.func stands for: it has no memory that could be sent."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise NotAvailableError(
+            "a tensor within a transform of torch.func (vmap, grad, jvp): it has no memory that ranks could exchange. "
+            "Call CaSync with the transform's result"
+        )
 
 
 class TorchTensors(Tensors[torch.Tensor]):
@@ -55,7 +64,11 @@ class TorchTensors(Tensors[torch.Tensor]):
         return tensor.cpu()
 
     def address(self, tensor: torch.Tensor) -> int:
-        return tensor.data_ptr()
+        try:
+            return tensor.data_ptr()
+        except RuntimeError:
+            refuse_transformed(tensor)
+            raise
 
     def nbytes(self, tensor: torch.Tensor) -> int:
         return tensor.nbytes

@@ -21,7 +21,7 @@ from casync.codecs import specs as codecs
 from casync.codecs.specs import CompressionLike
 from casync.collectives.replicas import Replicas
 from casync.collectives.settings import Settings, positive, rules_and_topology
-from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.errors import CallOrderError, InvalidArgumentError, NotAvailableError
 from casync.session import default
 from casync.tensors.signature import Average, OpKind, Sum
 from torch._compile import _disable_dynamo  # unlike torch.compiler.disable it imports the compiler when it is called
@@ -37,8 +37,10 @@ __all__ = ["_DistributedOptimizer"]
 
 _ZEROED_TOO_EARLY = (
     "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
-    "This is prohibited as it can cause a race condition."
+    "This is prohibited as it can cause a race condition. Call it after optimizer.step(). If the backward pass was "
+    "that of another model's loss (a GAN), switch these gradients off in it, with requires_grad_(False)."
 )
+_BETWEEN_STEPS = "{} was called after loss.backward() but before optimizer.step(). Call it after optimizer.step()."
 _STEP_AFTER_SYNCHRONIZE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). This can "
     "cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if you use "
@@ -193,9 +195,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     @_disable_dynamo
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """Reset gradients. AssertionError between `backward()` and `step()`, when they are being synchronised."""
+        """Reset gradients. `CallOrderError` between `backward()` and `step()`, when they are being synchronised."""
         if self._handles:
-            raise AssertionError(_ZEROED_TOO_EARLY)
+            raise CallOrderError(_ZEROED_TOO_EARLY)
         super().zero_grad(*args, **kwargs)
 
     @property
@@ -232,7 +234,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         Not from or to a codec that takes over the optimizer's momentum (dgc): `NotAvailableError`.
         """
         if self._gradients.is_under_way:
-            raise AssertionError("set_compression() was called after loss.backward() but before optimizer.step()")
+            raise CallOrderError(_BETWEEN_STEPS.format("set_compression()"))
         rules, _ = rules_and_topology(compression, None)
         settings = self._casync.with_rules(rules)
         if self._casync.takes_momentum or settings.takes_momentum:
@@ -255,7 +257,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         before it goes on without compression.
         """
         if self._gradients.is_under_way:
-            raise AssertionError("flush_residuals() was called after loss.backward() but before optimizer.step()")
+            raise CallOrderError(_BETWEEN_STEPS.format("flush_residuals()"))
         op = Sum if self._casync.op == Sum else Average
         for parameter, tensor in self._synchronized_tensors():
             if not parameter.requires_grad:
@@ -296,7 +298,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if not (self._gradients.is_distributed and (self._casync.keeps_something or self._gradients.holds_something)):
             return shared
         if self._gradients.is_under_way:
-            raise AssertionError("optimizer.state_dict() was called after loss.backward() but before optimizer.step()")
+            raise CallOrderError(_BETWEEN_STEPS.format("optimizer.state_dict()"))
         return {**shared, state.STATE_KEY: self._gradients.saved_state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@
 #include "bindings/completions_py.hpp"
 #include "bindings/errors_py.hpp"
 #include "bindings/fast_method.hpp"
+#include "casync/codec.hpp"
 #include "casync/error.hpp"
 #include "casync/route.hpp"
 
@@ -108,6 +109,7 @@ std::vector<std::pair<std::string, GradientPlan>> plans_of(const py::object& by_
 }
 
 SessionOptions options_of(const py::dict& dict) {
+  current_isa();  // a wrong CASYNC_ISA is refused here, and not in the first operation that encodes
   SessionOptions options;
   std::set<std::string> known;
   const auto has = [&](const char* key) {

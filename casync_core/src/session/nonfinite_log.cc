@@ -12,7 +12,8 @@ constexpr int kTensorsOfOneStep = 4;
 constexpr std::uint64_t kStepsInARow = 8;
 
 std::string origin_of(const Operation& operation) {
-  if (operation.nonfinite_ranks.empty()) return "; the log of another rank says whose gradient it was";
+  if (operation.nonfinite_ranks.empty())
+    return "; the log of another rank says whose gradient it was, or the sum of finite ones is too large for its type";
   std::vector<std::uint32_t> ranks = operation.nonfinite_ranks;
   std::ranges::sort(ranks);
   std::string text = ranks.size() == 1 ? ", from rank " : ", from ranks ";

@@ -1,5 +1,8 @@
 """Process sets: which there are, and how ranks agree on them."""
 
+import copy
+import pickle
+
 import pytest
 
 from casync.session import default
@@ -29,6 +32,14 @@ def mine(sets, rank):
 
 
 # --- which sets there are ---------------------------------------------------------------------------------------------
+
+
+def test_a_set_in_use_is_copied_as_itself_and_pickled_by_its_ranks(hvd, sets):
+    settings = copy.deepcopy({"process_set": sets[0], "other": sets[1]})
+    assert settings["process_set"] is sets[0] and copy.copy(sets[1]) is sets[1]
+    loaded = pickle.loads(pickle.dumps(sets[0]))
+    assert (loaded.ranks, loaded.process_set_id) == (sets[0].ranks, None)
+    assert pickle.loads(pickle.dumps(hvd.global_process_set)) is hvd.global_process_set
 
 
 def test_what_sets_say_of_themselves(hvd, rank, size, sets):

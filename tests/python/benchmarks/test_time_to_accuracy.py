@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fidelity import page
-from benchmarks.fidelity.methods import BASELINE, METHODS
-from benchmarks.time_to_accuracy.__main__ import FIDELITY, FIGURES, MARK, REAL
-from benchmarks.time_to_accuracy.composed import Composed, composed, markdown, steps_to, words_of
+from benchmarks.fidelity.methods import BASELINE, GROUPS, METHODS
+from benchmarks.time_to_accuracy.__main__ import FIDELITY, FIGURES, MARK, README_LINK, README_WAYS
+from benchmarks.time_to_accuracy.composed import (
+    Composed,
+    composed,
+    in_words,
+    links_of,
+    markdown,
+    steps_to,
+    times_of,
+    words_of,
+)
 
 
 def test_steps_to_a_loss_lie_between_two_points_of_the_mean_curve() -> None:
@@ -53,13 +62,29 @@ def test_steps_of_a_warm_up_take_as_long_as_those_of_the_baseline(name: str, fir
     assert not any("start_step=" in word and "start_step=0)" not in word for word in words)
 
 
-def test_the_page_has_the_figures() -> None:
-    curves = json.loads(FIDELITY.read_text())["text"]
-    links = {key: one for key, one in json.loads(FIGURES.read_text()).items() if key not in ("machine", REAL)}
-    text = Path("docs/send_less_often.md").read_text()
-    assert page.written(text, MARK, markdown(curves, links, 0.05)) == text, (
-        "python -m benchmarks.time_to_accuracy show --within 0.05 --page docs/send_less_often.md"
+CURVES, LINKS = json.loads(FIDELITY.read_text())["text"], links_of(json.loads(FIGURES.read_text()))
+
+
+@pytest.mark.parametrize(("file", "group"), [("send_less_often", "rounds"), ("choosing", "codecs")])
+def test_the_page_has_the_figures(file: str, group: str) -> None:
+    text = Path(f"docs/{file}.md").read_text()
+    table = markdown(times_of(CURVES, LINKS, 0.05, [BASELINE, *GROUPS[group]]))
+    assert page.written(text, f"{MARK} {group}", table) == text, (
+        "python -m benchmarks.time_to_accuracy show --within 0.05 --group GROUP --page FILE"
     )
+
+
+def test_the_readme_says_what_the_figures_say() -> None:
+    text = Path("README.md").read_text()
+    words = in_words(times_of(CURVES, LINKS, 0.05, README_WAYS), README_LINK, 0.05)
+    assert page.written(text, MARK, words) == text, "python -m benchmarks.time_to_accuracy show --within 0.05 --readme"
+
+
+def test_a_way_that_one_link_lacks_has_empty_cells() -> None:
+    one = {BASELINE: Composed(10, 2.0, 3600.0), "DiLoCo 32": Composed(None, 1.0, None)}
+    lines = markdown({"a": one, "b": {BASELINE: one[BASELINE]}}).splitlines()
+    assert lines[2] == f"| {BASELINE} | 10 | 2.000 | 1.00 | 1.000 | 2.000 | 1.00 | 1.000 |"
+    assert lines[3] == "| DiLoCo 32 | never | 1.000 |  |  |  |  |  |"
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -218,3 +218,9 @@ def test_views_that_are_negative_without_being_so_in_memory(size):
     assert view.is_neg() and view.is_contiguous()
     assert hvd.allreduce(view, op=hvd.Sum).item() == -2.0 * size
     assert hvd.allgather(view).tolist() == [-2.0] * size
+
+
+@pytest.mark.parametrize("transform", [torch.func.vmap, lambda f: torch.func.grad(lambda x: f(x).sum())])
+def test_a_transform_of_torch_func_is_refused(transform):
+    with pytest.raises(hvd.NotAvailableError, match="within a transform of torch.func"):
+        transform(hvd.allreduce)(torch.ones(3, 2))

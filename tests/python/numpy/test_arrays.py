@@ -132,7 +132,7 @@ def test_a_topology_that_is_no_text_is_refused(given):
 @pytest.mark.parametrize("handle", ["a", None, 1.5])
 def test_a_handle_that_is_none_is_refused(handle):
     for call in (hvd.synchronize, hvd.poll):
-        with pytest.raises(hvd.InvalidArgumentError, match="handle=.*: it must be what an asynchronous operation"):
+        with pytest.raises(hvd.InvalidArgumentError, match="handle=.*: give what an asynchronous operation"):
             call(handle)
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import gc
+import os
+import subprocess
 import sys
 import weakref
 
@@ -32,6 +34,14 @@ def test_ranks_of_uneven_hosts():
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_an_instruction_set_that_is_not_known_is_refused_by_init():
+    program = "import casync.torch as hvd; hvd.init()"
+    environ = {**os.environ, "CASYNC_ISA": "sse9"}
+    said = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
+    assert said.returncode == 1
+    assert "InvalidArgumentError: CASYNC_ISA=sse9 is not known; use baseline, avx2 or avx512" in said.stderr
 
 
 def test_arguments_win_over_the_environment_over_horovods_names():
