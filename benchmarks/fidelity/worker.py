@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from benchmarks.fidelity.methods import METHODS, Method
 from benchmarks.fidelity.tasks import TASKS, Task, cosine
-from benchmarks.pytorch_hooks import register_hook
+from benchmarks.pytorch_hooks import with_hook
 
 POINTS = 20  # of a curve
 
@@ -65,9 +65,7 @@ def train(task: Task, method: Method, seed: int, steps: int) -> dict[str, Any]:
     optimizers: list[Any] = optimizers_of(method, model, lr)
     trained: torch.nn.Module = model
     if method.hook:
-        # One bucket: over gloo the hook of PowerSGD mixes up the operations of several, and aborts.
-        trained = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1000)
-        register_hook(trained, method.hook, method.warmup)
+        trained = with_hook(model, method.hook, method.warmup)
     is_reduced = not method.hook and (not method.every or method.warmup > 0)
     if is_reduced:
         compression = "none" if method.every else method.codec

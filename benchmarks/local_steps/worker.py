@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.local_steps import beside_torchft
-from benchmarks.pytorch_hooks import register_hook
+from benchmarks.pytorch_hooks import with_hook
 
 TENSORS = 24
 STEPS = 6  # that are measured where gradients are sent in each
@@ -127,8 +127,7 @@ def by_steps(contender: str, given: argparse.Namespace, model: Model) -> dict[st
     layers: torch.nn.Module = Layers(model, given.compute / given.every / TENSORS)
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.0)
     if way == "hook":
-        layers = torch.nn.parallel.DistributedDataParallel(layers)
-        register_hook(layers, what)
+        layers = with_hook(layers, what)
     else:
         optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=what)
     seconds = []
