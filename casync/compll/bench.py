@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from casync.compll.conformance.cases import first_step
-from casync.compll.conformance.contract import Codec, Segment, Source
+from casync.compll.conformance.contract import OWNER, Codec, Segment, Source
 from casync.compll.conformance.world import World
 
 __all__ = ["Row", "measure"]
@@ -79,11 +79,17 @@ class _Buffers:
         last = rounds[-1]
         assert last.payload is not None
         key = {"round": last.round, "previous": last.previous}
-        payloads = [Source(last.payload[: last.payload_bytes].copy()) for _ in range(3)]
+        payloads = [Source(last.payload[: last.payload_bytes].copy()) for _ in range(4)]
         yield "decode", self._runner([self._segment(payloads[:1], raw_out=self.out, **key)])
+        if self.codec.info.merges_payloads:
+            merged = _aligned(len(last.payload))
+            for count in (2, 4):
+                one = self._segment(payloads[:count], role=OWNER, payload=merged, **key)
+                yield f"merge of {count}", self._runner([one])
+            return
         in_place = [payloads[0], Source(self.residual, raw=True)]
         yield "decode + merge of 2", self._runner([self._segment(in_place, raw_out=self.residual, **key)])
-        four = [payloads[0], Source(self.gradient, raw=True), *payloads[1:]]
+        four = [payloads[0], Source(self.gradient, raw=True), *payloads[1:3]]
         yield "decode + merge of 4", self._runner([self._segment(four, raw_out=self.out, **key)])
 
     def _encodings(self, residual: np.ndarray | None) -> list[Segment]:

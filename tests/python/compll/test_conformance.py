@@ -78,13 +78,20 @@ def test_what_cannot_be_tested_is_said(spec: str, why: str, capsys: pytest.Captu
 
 def test_bench_has_all_instruction_sets_the_best_first(capsys: pytest.CaptureFixture[str]) -> None:
     before = _core.isa()
-    assert cli.main(["compll", "bench", "test_tworound", "--mib", "1"]) == 0
+    assert cli.main(["compll", "bench", "onebit", "--mib", "1"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()
-    assert "test_tworound" in heading and "1 MiB" in heading
+    assert "onebit" in heading and "1 MiB" in heading
     operations = ["encode ", "encode with feedback", "decode ", "decode + merge of 2", "decode + merge of 4"]
     expected = [f"{isa:<10}{operation}" for isa in reversed(_core.isas()) for operation in operations]
     assert [line.startswith(start) for line, start in zip(lines, expected, strict=True)] == [True] * len(expected)
     assert all(float(line.split()[-1]) > 0 for line in lines) and _core.isa() == before
+
+
+@pytest.mark.parametrize("name", ["topkc", "thc", "randomk", "powersgd"])
+def test_bench_merges_payloads_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compll", "bench", name, "--mib", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "  merge of 2  " in said and "  merge of 4  " in said and "decode + merge" not in said
 
 
 @pytest.mark.parametrize("mib", ["0", "-3", "many"])
