@@ -131,6 +131,6 @@ def in_words(times: Times, link: str, within: float) -> str:
     ways = [f"{reached[name] / 3600:.2f} hours by `{name}`" for name in quick]
     rate = link.partition(",")[0].replace("mbit", " Mbit/s").replace("gbit", " Gbit/s")
     return (
-        f"Over links of {rate} a training takes {whole / 3600:.2f} hours with gradients of 16 bits "
-        f"until its loss is within {100 * within:g} % of the last one,\n{', and '.join(ways)}."
+        f"Over links of {rate} a training takes {whole / 3600:.2f} hours with gradients of 16 bits,\n"
+        f"until its loss is within {100 * within:g} % of the last one.\nIt takes {' and '.join(ways)}."
     )
