@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `casync`; returns its exit status."""
     try:
         status = _run(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None if the command was started with its output closed
+            sys.stdout.flush()
         return status
     except BrokenPipeError:  # as in `casync simulate | head -1`: nobody reads any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
