@@ -1,4 +1,4 @@
-"""What ranks make of their gradients with a codec, by the calls that the runtime makes, and its distance from the mean.
+"""Ranks aggregate their gradients with a codec, by the calls that the runtime makes, and the error is measured.
 
 The error is vNMSE, as in Vargaftik et al.: the squared distance from the mean of the gradients, divided by the squared
 norm of that mean. Residuals are zero before.

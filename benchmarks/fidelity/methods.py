@@ -70,10 +70,11 @@ CODECS = {
         "adacomp",
         "tbq",
     )
+} | {
+    "DDP, fp16_compress_hook": Method(hook="fp16_compress_hook"),
+    "DDP, powerSGD_hook of rank 4 after 100 steps": Method(hook="powerSGD_hook", warmup=100),
 }
-"""Gradients of every step. The last ones are expected to lose."""
-CODECS["DDP, fp16_compress_hook"] = Method(hook="fp16_compress_hook")
-CODECS["DDP, powerSGD_hook of rank 4 after 100 steps"] = Method(hook="powerSGD_hook", warmup=100)
+"""Gradients of every step. Beside ours are PyTorch's hooks of DDP, and the last of ours are expected to lose."""
 RATES = {
     f"{name}, learning rate {factor}": replace(method, lr=factor)
     for name, method in ((BASELINE, Method("bf16")), ("DiLoCo 32", ROUNDS["DiLoCo 32"]))

@@ -54,7 +54,7 @@ README_WAYS = (
     "every step, powersgd(rank=4, start_step=100)", "every step, onebit", "LocalSGD 8", "DiLoCo 32",
     "DiLoCo 32, streaming, onebit",
 )  # fmt: skip
-"""What the chart of the README shows."""
+"""The README's chart shows these."""
 WITHOUT_ROUNDS = "DiLoCo 128"  # of which this many steps have one
 
 

@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 MACHINE, REAL = "machine", "real runs"
-"""What the file of figures has beside links."""
+"""The keys of the file of figures that are no links."""
 COMPUTE = 0.1
 """Seconds for which a step of the models that are timed computes."""
 _START = re.compile(r"start_step=(\d+)")
@@ -120,7 +120,7 @@ def markdown(times: Times) -> str:
 
 
 def in_words(times: Times, link: str, within: float) -> str:
-    """What the README says of one link: how long the baseline takes, and the quickest ways of each kind."""
+    """Return the README's sentences on one link: the baseline's time, and that of the quickest way of each kind."""
     found = times[link]
     whole = found[BASELINE].total
     assert whole is not None

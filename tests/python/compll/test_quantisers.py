@@ -126,7 +126,7 @@ def test_fp8_is_what_pytorch_rounds_to(machine: Any, x: np.ndarray) -> None:
 
 
 def wild(n: int) -> np.ndarray:
-    """Of all exponents that a finite float has, with zeros of both signs and subnormal numbers."""
+    """The values have exponents from the whole range of float32. Zeros of both signs and subnormals are among them."""
     random = np.random.default_rng(7)
     x = (random.standard_normal(n) * np.exp2(random.integers(-149, 120, n))).astype(F)
     x[::7], x[1::7], x[2::50] = 0.0, -0.0, 1e-42

@@ -34,7 +34,7 @@ constexpr std::array kPriors{
 };
 constexpr CodecCost kCautious{5e-6, 0.5e-9, 5e-6, 0.5e-9};
 
-/// Of the name before the bracket; nullptr: there is none.
+/// Returns the prior for the name before the bracket, or nullptr if there is none.
 const Prior* prior_of(std::string_view spec) {
   const std::string_view family = spec.substr(0, spec.find('('));
   const auto at = std::ranges::find(kPriors, family, &Prior::family);
