@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["BASELINE", "GROUPS", "METHODS", "OPTIMIZERS", "Method", "baseline_of"]
+__all__ = ["BASELINE", "BASELINES", "GROUPS", "METHODS", "OPTIMIZERS", "Method", "baseline_of"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Method:
     """The learning rate, by the task's own for this optimizer."""
     optimizer: str = "AdamW"
     """One of `OPTIMIZERS`."""
+    clip: float = 1.0
+    """The largest norm of a gradient that steps, by the task's own."""
     hook: str = ""
     """One of PyTorch's hooks of DDP (`benchmarks.pytorch_hooks`), which takes the codec's place."""
 
@@ -83,11 +85,14 @@ RATES = {
 """On one seed, by which the tasks' learning rates were chosen: by the task's own."""
 OPTIMIZERS = ("AdamW", "SGD", "momentum", "Muon")
 """`momentum` is SGD with 0.9 of it. `Muon` is for matrices, with AdamW for the rest."""
+BASELINES = {BASELINE: Method("bf16")} | {
+    f"{optimizer}, bf16": Method("bf16", optimizer=optimizer) for optimizer in OPTIMIZERS[1:]
+}
+"""16 bits in every step, with each optimizer: what other ways with it are compared with."""
 BY_OPTIMIZER = {
     f"{optimizer}, {codec}": Method(codec, optimizer=optimizer)
     for optimizer in OPTIMIZERS
     for codec in (
-        "bf16",
         "int8",
         "int4",
         "onebit",
@@ -100,10 +105,19 @@ BY_OPTIMIZER = {
     if not codec.startswith("dgc") or optimizer in ("SGD", "momentum")
 }
 """Gradients of every step, each codec with each optimizer. `dgc` is refused with optimizers that are not SGD."""
-GROUPS = {"rounds": ROUNDS, "codecs": CODECS, "rates": RATES, "optimizers": BY_OPTIMIZER}
-METHODS = {BASELINE: Method("bf16")} | ROUNDS | CODECS | RATES | BY_OPTIMIZER
+COVAP = {
+    f"{optimizer}, covap(bf16, interval={interval})": Method(
+        f"covap(bf16, interval={interval})", optimizer=optimizer, clip=interval**0.5
+    )
+    for optimizer in ("AdamW", "momentum", "SGD")
+    for interval in (2, 4, 8)
+}
+"""Each value in one of several steps. The norm of a gradient may be as much larger as docs/covap.md says."""
+GROUPS = {"rounds": ROUNDS, "codecs": CODECS, "rates": RATES, "optimizers": BY_OPTIMIZER, "covap": COVAP}
+METHODS = BASELINES | ROUNDS | CODECS | RATES | BY_OPTIMIZER | COVAP
 
 
 def baseline_of(method: str) -> str:
     """The way that one is compared with: 16 bits in every step, with the same optimizer."""
-    return f"{METHODS[method].optimizer}, bf16" if method in BY_OPTIMIZER else BASELINE
+    optimizer = METHODS[method].optimizer
+    return BASELINE if optimizer == "AdamW" else f"{optimizer}, bf16"

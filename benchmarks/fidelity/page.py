@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fidelity.methods import GROUPS, METHODS, OPTIMIZERS, baseline_of
+from benchmarks.fidelity.methods import BASELINES, GROUPS, METHODS, OPTIMIZERS, baseline_of
 
 __all__ = ["by_optimizer", "compared", "losses_of", "markdown", "table_of", "write", "written"]
 
@@ -43,18 +43,13 @@ def markdown(losses: Losses, ways: Collection[str]) -> str:
 
 def by_optimizer(losses: Losses) -> str:
     """A row for each codec, and a column for each optimizer: the loss beside that of bf16 with it."""
-    ways = GROUPS["optimizers"]
     lines = [f"| codec | {' | '.join(OPTIMIZERS)} |", "|---" * (1 + len(OPTIMIZERS)) + "|"]
+    baselines = [statistics.mean(losses[name].values()) for name in BASELINES]
+    lines.append(f"| `bf16` | {' | '.join(f'loss {loss:.3f}' for loss in baselines)} |")
+    ways = GROUPS["optimizers"]
     for codec in dict.fromkeys(METHODS[name].codec for name in ways):
-        cells = []
-        for optimizer in OPTIMIZERS:
-            name = f"{optimizer}, {codec}"
-            if name not in ways:
-                cells.append("refused")
-            elif name == baseline_of(name):
-                cells.append(f"loss {statistics.mean(losses[name].values()):.3f}")
-            else:
-                cells.append(_beside(losses[name], losses[baseline_of(name)]))
+        names = [f"{optimizer}, {codec}" for optimizer in OPTIMIZERS]
+        cells = [_beside(losses[name], losses[baseline_of(name)]) if name in ways else "refused" for name in names]
         lines.append(f"| `{codec}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -97,7 +97,7 @@ def train(task: Task, method: Method, seed: int, steps: int) -> dict[str, Any]:
                 for one in optimizers:
                     one.synchronize()
             if task.clip:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), task.clip)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), task.clip * method.clip)
             for one, schedule in zip(optimizers, schedules, strict=True):
                 with one.skip_synchronize() if is_reduced else contextlib.nullcontext():
                     one.step()
