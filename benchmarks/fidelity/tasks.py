@@ -84,7 +84,7 @@ def _text() -> Task:
         loss=loss,
         test=lambda: [rows(test, 32, torch.Generator().manual_seed(i)) for i in range(16)],
         steps=1600,
-        lr={"AdamW": 2e-3},
+        lr={"AdamW": 2e-3, "momentum": 0.3},
         clip=1.0,
         data=f"pydoc_data.topics, {len(codes)} characters, sha256 {digest}",
     )

@@ -80,7 +80,7 @@ TEST(Predictions, OfRandomListsOfPhasesAreThoseOfTheVirtualWorld) {
   for (double& error : errors) error = std::abs(error);
   std::ranges::sort(errors);
   EXPECT_LE(errors[kSteps / 2], 0.02) << "the median";
-  EXPECT_LE(errors[kSteps * 95 / 100], 0.15) << "19 of 20; the worst is off by " << errors.back();
+  EXPECT_LE(errors[kSteps * 95 / 100], 0.17) << "19 of 20; the worst is off by " << errors.back();
 }
 
 }  // namespace

@@ -61,13 +61,12 @@ TEST(VirtualWorld, RanksOfAHostShareItsLink) {
     options.network.host_of = std::move(host_of);
     options.network.between = {1e9, 0};
     options.workers.seconds_per_byte = 0;
-    VirtualWorld world(options, script_of(4, {tensor_of("w", 4'000'000, "none", "direct", 4)}), nullptr);
+    VirtualWorld world(options, script_of(4, {tensor_of("w", 4'000'000, "none", "direct", 16)}), nullptr);
     return world.run().finished;
   };
-  // Two ranks of a host send 16 MB twice each across its link; alone, each sends three times over a link of its own,
-  // and now and then two meet at a receiver.
+  // Two ranks of a host send 16 MB twice each across its link; alone, each sends three times over a link of its own.
   EXPECT_NEAR(static_cast<double>(time_of({0, 0, 1, 1})), 64e6, 5e6);
-  EXPECT_NEAR(static_cast<double>(time_of({0, 1, 2, 3})), 52e6, 6e6);
+  EXPECT_NEAR(static_cast<double>(time_of({0, 1, 2, 3})), 48e6, 3e6);
 }
 
 TEST(VirtualWorld, SmallMessagesTakeTheirBytesToo) {
@@ -248,12 +247,12 @@ TEST(VirtualWorld, ALateGradientOfHighPriorityOvertakesWhatIsQueued) {
   };
   for (const auto& [coordinator, pool_bytes, at_most] :
        {Case{"local", kPoolBytes, 450 * kMillisecond}, Case{"local", 1 << 30, 200 * kMillisecond},
-        Case{"global", kPoolBytes, 700 * kMillisecond}}) {
+        Case{"global", kPoolBytes, 850 * kMillisecond}}) {
     const Times alike = times_of(coordinator, 0, pool_bytes);
     const Times first = times_of(coordinator, 1, pool_bytes);
     EXPECT_GE(alike.late, 1'150 * kMillisecond) << coordinator;
     EXPECT_LE(first.late, at_most) << coordinator;
-    EXPECT_NEAR(static_cast<double>(first.step), static_cast<double>(alike.step), 2e7) << "nothing idles for it";
+    EXPECT_LE(first.step, alike.step + 20 * kMillisecond) << "nothing idles for it";
     std::cout << coordinator << ", pool of " << (pool_bytes >> 20) << " MiB: " << alike.late / kMillisecond
               << " ms without priorities, " << first.late / kMillisecond << " ms with them\n";
   }

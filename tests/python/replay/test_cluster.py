@@ -152,4 +152,4 @@ def test_local_aggregation_needs_memory():
     machines = cluster.load("bytecomp-nvlink")
     how = {"cluster": machines, "compression": "onebit", "topology": "two_level", "backward_s": 0.09}
     usual, more = (predict(gradients_of("vgg16"), **how, pool_bytes=size << 20)["step_s"] for size in (24, 256))
-    assert (usual, more) == pytest.approx((0.285, 0.106), rel=0.01)
+    assert (usual, more) == pytest.approx((0.290, 0.106), rel=0.01)

@@ -11,6 +11,13 @@ namespace casync {
 namespace {
 
 constexpr std::size_t kAnswerBytes = 64;  // that a body may start
+constexpr std::size_t kPacketBytes = 1448;
+constexpr double kQuantumBytes = 4096;
+
+/// How often rates change at most: a host hears of others no sooner than after its latency.
+Nanoseconds quantum_of(const LinkSpeed& speed) {
+  return std::min(speed.latency, static_cast<Nanoseconds>(kQuantumBytes / speed.bytes_per_second * 1e9));
+}
 
 }  // namespace
 
@@ -107,8 +114,16 @@ VirtualNetwork::VirtualNetwork(Agenda& agenda, NetworkOptions options, std::func
   gone_.assign(n, false);
   why_.resize(n);
   pairs_.resize(n * n);
-  rank_links_.resize(n);
-  host_links_.resize(n == 0 ? 0 : *std::max_element(options_.host_of.begin(), options_.host_of.end()) + std::size_t{1});
+  const std::size_t hosts = n == 0 ? 0 : *std::ranges::max_element(options_.host_of) + std::size_t{1};
+  std::vector<double> rates(hosts, options_.between.bytes_per_second);
+  for (std::size_t h = 0; h < std::min(hosts, options_.host_speed.size()); ++h) rates[h] *= options_.host_speed[h];
+  std::vector<std::size_t> ranks(hosts);
+  for (const std::uint32_t host : options_.host_of) place_.push_back(ranks[host]++);
+  fabrics_.push_back({FairShares(rates, quantum_of(options_.between))});
+  for (const std::size_t count : ranks) {
+    const std::vector<double> inside(count, options_.within.bytes_per_second);
+    fabrics_.push_back({FairShares(inside, quantum_of(options_.within))});
+  }
 }
 
 VirtualNetwork::~VirtualNetwork() = default;
@@ -119,22 +134,6 @@ bool VirtualNetwork::near(Rank from, Rank to) const { return options_.host_of[fr
 
 bool VirtualNetwork::on_one_host() const {
   return std::ranges::all_of(options_.host_of, [&](std::uint32_t host) { return host == options_.host_of.front(); });
-}
-
-VirtualNetwork::Link& VirtualNetwork::link(Rank rank, bool is_near) {
-  const auto r = rank;
-  return is_near ? rank_links_[r] : host_links_[options_.host_of[r]];
-}
-
-Nanoseconds VirtualNetwork::span_of(Rank from, Rank to, std::size_t bytes) const {
-  if (near(from, to))
-    return static_cast<Nanoseconds>(static_cast<double>(bytes) / options_.within.bytes_per_second * 1e9);
-  double speed = options_.between.bytes_per_second;
-  if (!options_.host_speed.empty()) {
-    const auto factor = [&](Rank rank) { return options_.host_speed[options_.host_of[rank]]; };
-    speed *= std::min(factor(from), factor(to));
-  }
-  return static_cast<Nanoseconds>(static_cast<double>(bytes) / speed * 1e9);
 }
 
 std::uint64_t VirtualNetwork::new_message(Rank from, Rank to) {
@@ -164,19 +163,21 @@ void VirtualNetwork::send_head(Rank from, Rank to, std::vector<std::byte>&& head
   }
 }
 
-/// Heads pass the bodies of other pairs that wait, but not each other; a body waits for the time that they take.
+/// A head of one packet passes what moves, unless a longer one of its pair is before it. What moves next in its pair
+/// takes its bytes too.
 void VirtualNetwork::queue_head(Rank from, Rank to, std::size_t bytes, std::uint32_t what, std::uint64_t message) {
-  const bool is_near = near(from, to);
-  const Nanoseconds span = span_of(from, to, bytes);
-  Link& out = link(from, is_near);
-  Link& in = link(to, is_near);
-  out.out_heads = std::max(out.out_heads, agenda_.now()) + span;
-  in.in_heads = std::max(in.in_heads, out.out_heads - span) + span;
-  out.out_free = std::max(out.out_free, agenda_.now()) + span;
-  in.in_free = std::max(in.in_free, agenda_.now()) + span;
-  const LinkSpeed& speed = is_near ? options_.within : options_.between;
   Pair& way = pair(from, to);
-  way.last_head = std::max(way.last_head + 1, in.in_heads + speed.latency + agenda_.up_to(options_.jitter));
+  if (bytes > kPacketBytes || !way.queues[kHeads].empty()) return queue(from, to, kHeads, {message, bytes, what});
+  way.passed += bytes;
+  arrive(from, to, what, message,
+         static_cast<Nanoseconds>(static_cast<double>(bytes) / speed(from, to).bytes_per_second * 1e9));
+}
+
+/// A head arrives that leaves after this time.
+void VirtualNetwork::arrive(Rank from, Rank to, std::uint32_t what, std::uint64_t message, Nanoseconds span) {
+  Pair& way = pair(from, to);
+  const Nanoseconds time = agenda_.now() + span + speed(from, to).latency;
+  way.last_head = std::max(way.last_head + 1, time + agenda_.up_to(options_.jitter));
   agenda_.at(way.last_head, *this, what, message);
 }
 
@@ -215,42 +216,71 @@ void VirtualNetwork::match(Rank from, Rank to) {
   }
 }
 
-/// The sender's share of the time.
 void VirtualNetwork::flow(std::uint64_t value) {
   const Message& message = messages_[value];
-  const auto [from, to] = std::pair(message.from, message.to);
-  const Nanoseconds span = span_of(from, to, message.sent.bytes.size());
-  Nanoseconds& out_free = link(from, near(from, to)).out_free;
-  const Nanoseconds start = std::max(agenda_.now(), out_free);
-  out_free = start + span;
-  agenda_.at(start, *this, kStarted, value);
-  Nanoseconds taken = start + span;
-  if (connected(from, to)) {
-    pair(from, to).flowing = value;
-    taken -= span_of(from, to, options_.connection->buffer_bytes);
+  if (connected(message.from, message.to)) {
+    pair(message.from, message.to).flowing = value;
+    if (taken_at_once(message)) agenda_.at(agenda_.now(), *this, kLeft, value);
   }
-  agenda_.at(taken, *this, kLeft, value);
+  queue(message.from, message.to, kBodies, {value, message.sent.bytes.size(), kLanded});
 }
 
-/// The receiver's share of the time: bodies take its link in the order in which they start, not in which they were
-/// matched, else one that waits at its sender would keep it from those that come at once.
-void VirtualNetwork::started(std::uint64_t value) {
-  const Message& message = messages_[value];
-  const bool is_near = near(message.from, message.to);
-  const Nanoseconds latency = (is_near ? options_.within : options_.between).latency;
-  const Nanoseconds span = span_of(message.from, message.to, message.sent.bytes.size());
-  Nanoseconds& in_free = link(message.to, is_near).in_free;
-  in_free = std::max(agenda_.now() + latency, in_free) + span;
-  const Nanoseconds landed = std::max(in_free, agenda_.now() + span + latency) + 1 + agenda_.up_to(options_.jitter);
-  Pair& way = pair(message.from, message.to);
-  way.last_body = std::max(way.last_body, landed);
-  agenda_.at(landed, *this, kLanded, value);
+bool VirtualNetwork::taken_at_once(const Message& message) const {
+  return connected(message.from, message.to) && message.sent.bytes.size() <= options_.connection->buffer_bytes;
+}
+
+/// Bodies of a pair move one after the other, and so do its heads.
+void VirtualNetwork::queue(Rank from, Rank to, Kind kind, const Queued& one) {
+  auto& waiting = pair(from, to).queues[kind];
+  waiting.push_back(one);
+  if (waiting.size() == 1) start(from, to, kind);
+}
+
+void VirtualNetwork::start(Rank from, Rank to, Kind kind) {
+  Pair& way = pair(from, to);
+  const std::size_t bytes = way.queues[kind].front().bytes + std::exchange(way.passed, 0);
+  const std::uint64_t id = (std::uint64_t{from} * size_ + to) * kKinds + kind;
+  Fabric& fabric = fabric_of(from, to);
+  fabric.moving.start(id, end_of(from, to), end_of(to, from), bytes, agenda_.now());
+  look(fabric);
+}
+
+/// To look at a fabric when something happens there.
+void VirtualNetwork::look(Fabric& fabric) {
+  const Nanoseconds time = fabric.moving.next();
+  if (time == FairShares::kNever || fabric.looks == time) return;
+  fabric.looks = time;
+  agenda_.at(time, *this, kThrough, static_cast<std::uint64_t>(&fabric - fabrics_.data()));
+}
+
+void VirtualNetwork::through(Fabric& fabric) {
+  const Nanoseconds now = agenda_.now();
+  if (fabric.looks <= now) fabric.looks = -1;
+  for (const std::uint64_t id : fabric.moving.through(now)) {
+    const auto kind = static_cast<Kind>(id % kKinds);
+    const auto from = static_cast<Rank>(id / kKinds / size_);
+    const auto to = static_cast<Rank>(id / kKinds % size_);
+    Pair& way = pair(from, to);
+    const Queued one = way.queues[kind].front();
+    way.queues[kind].pop_front();
+    if (kind == kHeads) {
+      arrive(from, to, one.what, one.message, 0);
+    } else {
+      if (!taken_at_once(messages_[one.message])) agenda_.at(now, *this, kLeft, one.message);
+      const Nanoseconds landed = now + speed(from, to).latency + 1 + agenda_.up_to(options_.jitter);
+      way.last_body = std::max(way.last_body, landed);
+      agenda_.at(way.last_body, *this, one.what, one.message);
+    }
+    if (!way.queues[kind].empty()) start(from, to, kind);
+    tell_gone(way);
+  }
+  look(fabric);
 }
 
 void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
-  Message& message = messages_[value];
+  if (what == kThrough) return through(fabrics_[value]);
   if (what == kMayStart) return flow(value);
-  if (what == kStarted) return started(value);
+  Message& message = messages_[value];
   Pair& way = pair(message.from, message.to);
   if (way.cut) {
     way.held.emplace_back(what, value);
@@ -306,9 +336,17 @@ void VirtualNetwork::gone(Rank rank, double noticed, Nanoseconds within, const s
     const bool hears = static_cast<double>(agenda_.random() >> 11U) * 0x1.0p-53 < noticed;
     if (peer == rank || !hears) continue;
     Pair& way = pair(rank, peer);
-    way.last_head = std::max({way.last_head + 1, way.last_body + 1, agenda_.now() + agenda_.up_to(within)});
-    agenda_.at(way.last_head, *this, kDown, new_message(rank, peer));
+    way.heard = {new_message(rank, peer), agenda_.now() + agenda_.up_to(within)};
+    tell_gone(way);
   }
+}
+
+/// A peer hears of a rank that is gone once all has arrived that was on its way.
+void VirtualNetwork::tell_gone(Pair& way) {
+  if (!way.heard || std::ranges::any_of(way.queues, [](const auto& queue) { return !queue.empty(); })) return;
+  const auto [message, soonest] = *std::exchange(way.heard, std::nullopt);
+  way.last_head = std::max({way.last_head + 1, way.last_body + 1, soonest});
+  agenda_.at(way.last_head, *this, kDown, message);
 }
 
 void VirtualNetwork::kill(Rank rank, double noticed, Nanoseconds within) {

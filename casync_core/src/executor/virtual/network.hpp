@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,7 @@
 
 #include "casync/transport.hpp"
 #include "executor/virtual/agenda.hpp"
+#include "executor/virtual/fair_shares.hpp"
 
 namespace casync {
 
@@ -41,10 +43,9 @@ struct NetworkOptions {
 
 /// A network in virtual time, and a Transport per rank on it (contract: casync/transport.hpp).
 ///
-/// A host's link sends one body after the other, at its speed, and receives likewise; a body starts when sender and
-/// receiver have met. Heads take a link's time but wait for nothing, as small packets among the streams of many
-/// connections. A body's bytes are copied when the last one leaves the sender, so memory that is reused too early
-/// shows.
+/// A body starts when sender and receiver have met, and after those of its pair before it. Links are shared evenly by
+/// what moves (FairShares). Heads of more than a packet move as bodies do, on a stream of their own; others pass. A
+/// body's bytes are copied when the last one leaves the sender, so memory that is reused too early shows.
 ///
 /// Faults are scripted. What has left a dead rank still arrives. A cut pair of ranks holds everything until it is
 /// mended.
@@ -66,7 +67,8 @@ class VirtualNetwork final : private Agenda::Actor {
 
  private:
   class Port;
-  enum What : std::uint32_t { kHead, kMayStart, kStarted, kLeft, kLanded, kDown };
+  enum Kind : std::uint8_t { kHeads, kBodies, kKinds };
+  enum What : std::uint32_t { kHead, kMayStart, kThrough, kLeft, kLanded, kDown };
   struct Sent {
     std::span<const std::byte> bytes;
     std::uint64_t id;
@@ -75,12 +77,20 @@ class VirtualNetwork final : private Agenda::Actor {
     std::span<std::byte> memory;
     std::uint64_t id;
   };
+  struct Queued {
+    std::uint64_t message;
+    std::size_t bytes;
+    std::uint32_t what;  // happens when it arrives
+  };
   struct Pair {
     std::deque<Sent> sent;
     std::deque<Accepted> accepted;
     Nanoseconds last_head = -1;              // when the last head sent arrives
     Nanoseconds last_body = -1;              // when the last body that has started arrives
     std::optional<std::uint64_t> flowing{};  // the last body that the connection has taken, until it has landed
+    std::array<std::deque<Queued>, kKinds> queues{};               // of each, the first message moves
+    std::optional<std::pair<std::uint64_t, Nanoseconds>> heard{};  // that the sender is gone: message, soonest time
+    std::size_t passed = 0;                                        // bytes of heads that passed what moved
     bool cut = false;
     bool down = false;                                            // the receiver was told that the sender is gone
     std::vector<std::pair<std::uint32_t, std::uint64_t>> held{};  // (what, value) while cut
@@ -94,27 +104,32 @@ class VirtualNetwork final : private Agenda::Actor {
     bool left = false;                                              // a body: its last byte has left the sender
     std::vector<std::pair<std::uint32_t, std::uint64_t>> behind{};  // (what, message) that waits for it to land
   };
-  struct Link {
-    Nanoseconds out_free = 0;
-    Nanoseconds in_free = 0;
-    Nanoseconds out_heads = 0;  // of heads alone
-    Nanoseconds in_heads = 0;
+  struct Fabric {  // links that share no body with those of another one
+    FairShares moving;
+    Nanoseconds looks = -1;  // when it is looked at next
   };
-
   void happen(std::uint32_t what, std::uint64_t value) override;
   void send_head(Rank from, Rank to, std::vector<std::byte>&& head);
   void send_body(Rank from, Rank to, std::span<const std::byte> body, std::uint64_t id);
   void accept(Rank from, Rank to, std::span<std::byte> body, std::uint64_t id);
   void match(Rank from, Rank to);
   void flow(std::uint64_t value);
-  void started(std::uint64_t value);
+  bool taken_at_once(const Message& message) const;
+  void queue(Rank from, Rank to, Kind kind, const Queued& one);
+  void start(Rank from, Rank to, Kind kind);
+  void arrive(Rank from, Rank to, std::uint32_t what, std::uint64_t message, Nanoseconds span);
+  void look(Fabric& fabric);
+  void through(Fabric& fabric);
   void queue_head(Rank from, Rank to, std::size_t bytes, std::uint32_t what, std::uint64_t message);
   void gone(Rank rank, double noticed, Nanoseconds within, const std::string& why);
+  void tell_gone(Pair& way);
   bool near(Rank from, Rank to) const;
   bool connected(Rank from, Rank to) const { return options_.connection && !near(from, to); }
   bool on_one_host() const;
-  Link& link(Rank rank, bool near);
-  Nanoseconds span_of(Rank from, Rank to, std::size_t bytes) const;
+  const LinkSpeed& speed(Rank from, Rank to) const { return near(from, to) ? options_.within : options_.between; }
+  Fabric& fabric_of(Rank from, Rank to) { return fabrics_[near(from, to) ? 1 + options_.host_of[from] : 0]; }
+  /// Where the rank's link, or that of its host, is among those of what carries to this peer.
+  std::size_t end_of(Rank rank, Rank peer) const { return near(rank, peer) ? place_[rank] : options_.host_of[rank]; }
   Pair& pair(Rank from, Rank to) { return pairs_[std::size_t{from} * size_ + to]; }
   std::uint64_t new_message(Rank from, Rank to);
 
@@ -126,8 +141,8 @@ class VirtualNetwork final : private Agenda::Actor {
   std::vector<bool> gone_;
   std::vector<std::string> why_;
   std::vector<Pair> pairs_;
-  std::vector<Link> host_links_;
-  std::vector<Link> rank_links_;
+  std::vector<Fabric> fabrics_;     // between hosts, then that of each host
+  std::vector<std::size_t> place_;  // of a rank on its host
   std::vector<Message> messages_;
   std::vector<std::uint64_t> free_;
 };
