@@ -28,9 +28,8 @@ def main() -> None:
         hvd.barrier()  # the slowest rank's step is the step
         if step >= STEPS_BEFORE:
             seconds.append(time.perf_counter() - begin)
-    counters = hvd.counters()
     if hvd.rank() == 0:
-        Path(sys.argv[4]).write_text(json.dumps({"seconds": seconds, "messages": counters["sent_messages"]}))
+        Path(sys.argv[4]).write_text(json.dumps(seconds))
     hvd.shutdown()
 
 

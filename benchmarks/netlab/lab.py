@@ -42,13 +42,17 @@ _WAN = Path(__file__).with_name("wan.cc")
 
 class Netlab:
     """`hosts` machines named h1, h2, ... on one switch; each link carries `rate` in both directions at once. With a
-    `distance` they are in different places.
+    `distance` they are in different places. With `buffer_kib` the switch keeps that much for each host and loses what
+    is more.
     """
 
-    def __init__(self, hosts: int = 4, rate: str | None = "1gbit", distance: Distance | None = None) -> None:
+    def __init__(
+        self, hosts: int = 4, rate: str | None = "1gbit", distance: Distance | None = None, buffer_kib: int = 0
+    ) -> None:
         self._count = hosts
         self._rate = rate
         self._distance = distance
+        self._buffer_kib = buffer_kib
         self._wan: subprocess.Popen[str] | None = None
         self._layout: Layout | None = None
         self._lock: int | None = None
@@ -58,7 +62,7 @@ class Netlab:
         _require()
         clean()
         self._lock, slot = _take_slot()
-        self._layout = Layout(slot, self._count, self._rate, self._distance)
+        self._layout = Layout(slot, self._count, self._rate, self._distance, self._buffer_kib)
         try:
             for command in setup(self._layout):
                 run(command)
@@ -108,6 +112,12 @@ class Netlab:
             stats = json.loads(text)[0]["stats64"]
             found[host.name] = Counters(stats["rx"]["bytes"], stats["tx"]["bytes"])
         return found
+
+    def lost_packets(self) -> int:
+        """What the switch has lost since the lab was made, because its buffers were full."""
+        links = {host.link for host in self.layout.hosts}
+        queues = json.loads(run(("tc", "-s", "-j", "qdisc", "show")))
+        return sum(int(queue["drops"]) for queue in queues if queue["dev"] in links)
 
     def link_down(self, host: str) -> None:
         """Pull the host's cable at the switch."""

@@ -58,19 +58,23 @@ class HostLayout:
 @dataclass(frozen=True)
 class Layout:
     """A lab that takes slot `slot`. `rate` as tc writes it ("1gbit"), None for an unshaped link. With a `distance` the
-    hosts are connected by an emulator (wan.cc) in place of a switch.
+    hosts are connected by an emulator (wan.cc) in place of a switch. `buffer_kib` is what the switch keeps for each
+    host, beyond which it loses packets; 0: so much that it loses none.
     """
 
     slot: int
     count: int
     rate: str | None
     distance: Distance | None = None
+    buffer_kib: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= _MOST_HOSTS:
             raise ValueError(f"{self.count} hosts: a lab has 1 to {_MOST_HOSTS}")
         if not 0 <= self.slot < SLOTS:
             raise ValueError(f"slot {self.slot}: a machine has {SLOTS}")
+        if self.buffer_kib < 0 or (self.buffer_kib and (self.distance is not None or not self.rate_mbit)):
+            raise ValueError("a buffer is that of a switch whose links have a rate")
         if self.distance is not None and not 0 < self.rate_mbit <= _MOST_DISTANT_MBIT:
             raise ValueError(f"rate {self.rate}: distant hosts have up to {_MOST_DISTANT_MBIT}mbit")
 
@@ -126,9 +130,16 @@ def setup(layout: Layout) -> list[Command]:
         if layout.rate is not None:
             # A full-duplex link: tbf shapes what leaves a device, so the uplink is shaped at the host's end and the
             # downlink at the bridge's.
-            shape = ("root", "tbf", "rate", layout.rate, "burst", "256kb", "latency", "20ms")
-            commands.append(("tc", "-n", host.namespace, "qdisc", "add", "dev", "eth0", *shape))
-            commands.append(("tc", "qdisc", "add", "dev", host.link, *shape))
+            shape = ("root", "tbf", "rate", layout.rate)
+            deep = (*shape, "burst", "256kb", "latency", "20ms")
+            up = (*shape, "burst", "16kb", "latency", "20ms") if layout.buffer_kib else deep
+            down = (*shape, "burst", "16kb", "limit", f"{layout.buffer_kib}kb") if layout.buffer_kib else deep
+            if layout.buffer_kib:
+                # Packets as they are on a wire: one of 64 KiB would be a whole buffer.
+                wire_size = ("gso_max_size", "1514", "gso_max_segs", "1")
+                commands.append(("ip", "-n", host.namespace, "link", "set", "eth0", *wire_size))
+            commands.append(("tc", "-n", host.namespace, "qdisc", "add", "dev", "eth0", *up))
+            commands.append(("tc", "qdisc", "add", "dev", host.link, *down))
     return commands
 
 

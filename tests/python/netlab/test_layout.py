@@ -10,6 +10,17 @@ import pytest
 from benchmarks.netlab.layout import Distance, Layout, agent_script, removal, setup, wan_command, wire
 
 
+def test_a_buffer_is_that_of_the_switch():
+    commands = [" ".join(command) for command in setup(Layout(0, 1, "200mbit", buffer_kib=64))]
+    down = [command for command in commands if "tbf" in command and "csnl0v1" in command]
+    assert len(down) == 1
+    assert "limit 64kb" in down[0]
+    assert any("gso_max_segs 1" in command for command in commands), "packets are those of a wire"
+    for wrong in ({"rate": None}, {"rate": "100mbit", "distance": Distance(1.0)}):
+        with pytest.raises(ValueError, match="a buffer is that of a switch"):
+            Layout(0, 1, wrong["rate"], wrong.get("distance"), 64)
+
+
 def test_names_carry_the_slot() -> None:
     layout = Layout(3, 2, "1gbit")
     assert (layout.bridge, layout.network, layout.gateway) == ("csnl3", "10.231.203.0/24", "10.231.203.1")

@@ -8,13 +8,14 @@ import statistics
 
 import pytest
 
+from benchmarks.coordinator import figures as coordinator
 from casync import cli
 from casync.bench import simulate
 from casync.bench.simulate import gradients_of
 from casync.bench.units import parse_rate, parse_seconds
 from casync.config.settings import Config
 from casync.errors import InvalidArgumentError
-from support.files import ROOT, load
+from support.files import ROOT
 
 
 def predict(**changes):
@@ -79,10 +80,12 @@ def test_plans_are_those_of_a_session():
 def test_it_says_what_each_coordinator_costs():
     """Within a tenth of what was measured on netlab: docs/internals/coordinator.md."""
     figures = json.loads((ROOT / "docs/figures/coordinator.json").read_text(encoding="utf-8"))
-    simulated = load("benchmarks/coordinator/figures.py").simulated(figures["hosts"], figures["goodput"])
-    for name, kinds in figures["seconds"].items():
-        for kind, seconds in kinds.items():
-            assert simulated[name][kind] == pytest.approx(statistics.median(seconds), rel=0.1), (name, kind)
+    for network, found in figures["networks"].items():
+        simulated = coordinator.simulated(coordinator.NETWORKS[network], found["goodput"])
+        for name, kinds in simulated.items():
+            for kind, seconds in kinds.items():
+                measured = statistics.median(found["seconds"][name][kind])
+                assert seconds == pytest.approx(measured, rel=0.1), (name, kind)
 
 
 def test_units():
