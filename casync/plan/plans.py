@@ -72,6 +72,12 @@ class GradientPlan:
     step, the first ones in that step. In a file both are in the object `when`."""
     offset: int = 0
     """At least 0, and less than `period`."""
+    init: float = 1.0
+    """What waits is multiplied by COVAP's coefficient in every step (section III-D of the paper): by this in step 0, and
+    by `ascend_range` more after each `ascend_steps` steps, until it is 1. Below 1 that part of it is lost. In a file
+    the three are in the object `when`."""
+    ascend_steps: int = 50
+    ascend_range: float = 0.1
     priority: int | None = None
     """Gradients of a higher priority go first among those that wait. None leaves that to the program."""
     on_host: bool = False
@@ -111,6 +117,11 @@ class GradientPlan:
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:
                 raise PlanError(f"{name} must be a number of seconds, at least 0, not {value!r}")
+        for name in ("init", "ascend_range"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value <= 1 or (name == "ascend_range" and value == 0):
+                least = "above 0" if name == "ascend_range" else "from 0"
+                raise PlanError(f"{name} must be a number {least} to 1, not {value!r}")
         if self.offset >= self.period:
             raise PlanError(f"offset must be less than period, not {self.offset} of {self.period}")
         for name in ("on_trial", "on_host"):
@@ -127,10 +138,14 @@ class GradientPlan:
             raise PlanError('codec is empty; write "none" for no compression')
 
 
-_TIMES = [item.name for item in fields(GradientPlan) if item.type == "float"]
-_INTEGERS = (("partitions", 1), ("first_owner", 0), ("period", 1), ("offset", 0), ("epoch", 0), ("until", 0))
+_OF_COEFFICIENT = ("init", "ascend_steps", "ascend_range")
+_USUAL_COEFFICIENT = {item.name: item.default for item in fields(GradientPlan) if item.name in _OF_COEFFICIENT}
+_TIMES = [item.name for item in fields(GradientPlan) if item.type == "float" and item.name not in _OF_COEFFICIENT]
+_INTEGERS = (
+    ("partitions", 1), ("first_owner", 0), ("period", 1), ("offset", 0), ("ascend_steps", 1), ("epoch", 0), ("until", 0),
+)  # fmt: skip
 _OF_PHASES = ("topology", "codec", "partitions", "on_host")
-_OF_WHEN = ("period", "offset")
+_OF_WHEN = ("period", "offset", *_OF_COEFFICIENT)
 _SINCE_VERSION_2 = {*_OF_WHEN, "on_host", "priority", "tensor"}
 
 
@@ -157,6 +172,7 @@ def _to_document(plan: GradientPlan, version: int) -> dict[str, Any]:
     content = asdict(plan)
     way = {name: content.pop(name) for name in _OF_PHASES}
     when = {name: content.pop(name) for name in _OF_WHEN}
+    when = {name: value for name, value in when.items() if value != _USUAL_COEFFICIENT.get(name)}
     if graph.is_graph(plan.topology):
         way["topology"] = graph.to_document(plan.topology)
     elif is_list(plan.topology) and (plan.codec != "none" or "coded" not in plan.topology):
@@ -215,7 +231,7 @@ def _from_document(content: object, version: int) -> GradientPlan:
     if "when" in values:
         when = values.pop("when")
         if not isinstance(when, dict) or not set(when) <= set(_OF_WHEN):
-            raise PlanError(f'"when" must be an object with "period" and "offset", not {when!r}')
+            raise PlanError(f'"when" must be an object of {" and ".join(_OF_WHEN)}, or some of them, not {when!r}')
         values |= when
     if isinstance(values.get("topology"), dict | list):
         values["topology"] = graph.to_text(values["topology"])

@@ -101,8 +101,10 @@ def _when(plan: GradientPlan) -> str:
     if plan.period == 1:
         return where
     if plan.partitions >= plan.period:
-        return where + f", a part of it in each of {plan.period} steps"
-    return where + f", in step {plan.offset} of every {plan.period}"
+        where += f", a part of it in each of {plan.period} steps"
+    else:
+        where += f", in step {plan.offset} of every {plan.period}"
+    return where + (f", with {plan.init:g} of what waits at first" if plan.init < 1 else "")
 
 
 def _beside(plan: GradientPlan) -> str:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,6 +16,19 @@ namespace casync {
 /// The largest K (GradientPlan::partitions); the least is 1. A workflow numbers its slots with 16 bits.
 inline constexpr std::uint32_t kPartitionLimit = 1U << 16U;
 
+/// COVAP's coefficient (section III-D): what waits of a gradient is multiplied by it in every step. Below 1 that part
+/// is lost; so it is a warm-up.
+struct Coefficient {
+  double init = 1;                  ///< of step 0; from 0 to 1
+  std::uint32_t ascend_steps = 50;  ///< after so many steps it rises
+  double ascend_range = 0.1;        ///< by this, until it is 1
+  friend auto operator<=>(const Coefficient&, const Coefficient&) = default;
+  /// In this step of the gradient.
+  float at(std::uint32_t step) const {
+    return static_cast<float>(std::min(init + step / ascend_steps * ascend_range, 1.0));
+  }
+};
+
 /// The plan of one gradient.
 struct GradientPlan {
   std::string topology = "direct";  ///< the name of a route
@@ -22,6 +37,7 @@ struct GradientPlan {
   std::uint32_t first_owner = 0;    ///< partition p is owned by member (first_owner + p) mod N
   std::uint32_t period = 1;         ///< the part of it of turn (s - offset) % period goes in the gradient's step s. Of
   std::uint32_t offset = 0;         ///< the rest the result is zero, and what is not sent joins the residual
+  Coefficient coefficient{};        ///< of what waits, where the period is longer than 1
   std::optional<std::int32_t> priority{};  ///< before gradients of a lower one; nothing: as the signature says
   bool on_host = false;                    ///< computed on the host, also where the gradient is on a device
   std::string tensor;                      ///< what it was made for, as tensor_of says it; empty: not known
@@ -39,6 +55,9 @@ struct GradientPlan {
   double measured_decode_s_per_byte = 0;  ///< likewise
   friend bool operator==(const GradientPlan&, const GradientPlan&) = default;
 };
+
+/// Why there can be no such coefficient, as a clause; nothing if there can.
+std::optional<std::string> why_not(const Coefficient& coefficient);
 
 /// Whether another plan must follow in this step of the gradient.
 inline bool is_over(const GradientPlan& plan, std::uint32_t step) { return plan.until > 0 && step >= plan.until; }

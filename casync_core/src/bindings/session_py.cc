@@ -27,16 +27,17 @@ std::shared_ptr<Transport> transport_of(const py::object& capsule) {
 
 py::dict to_dict(const GradientPlan& plan) {
   using namespace py::literals;
-  return py::dict("topology"_a = plan.topology, "codec"_a = plan.codec, "partitions"_a = plan.partitions,
-                  "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch, "reason"_a = plan.reason,
-                  "until"_a = plan.until, "on_trial"_a = plan.on_trial, "period"_a = plan.period,
-                  "offset"_a = plan.offset, "priority"_a = plan.priority, "on_host"_a = plan.on_host,
-                  "tensor"_a = plan.tensor, "predicted_s"_a = plan.predicted_s,
-                  "uncompressed_s"_a = plan.uncompressed_s, "payload_bytes"_a = plan.payload_bytes,
-                  "measured_inter_s_per_byte"_a = plan.measured_inter_s_per_byte,
-                  "measured_intra_s_per_byte"_a = plan.measured_intra_s_per_byte,
-                  "measured_encode_s_per_byte"_a = plan.measured_encode_s_per_byte,
-                  "measured_decode_s_per_byte"_a = plan.measured_decode_s_per_byte);
+  return py::dict(
+      "topology"_a = plan.topology, "codec"_a = plan.codec, "partitions"_a = plan.partitions,
+      "first_owner"_a = plan.first_owner, "epoch"_a = plan.epoch, "reason"_a = plan.reason, "until"_a = plan.until,
+      "on_trial"_a = plan.on_trial, "period"_a = plan.period, "offset"_a = plan.offset,
+      "init"_a = plan.coefficient.init, "ascend_steps"_a = plan.coefficient.ascend_steps,
+      "ascend_range"_a = plan.coefficient.ascend_range, "priority"_a = plan.priority, "on_host"_a = plan.on_host,
+      "tensor"_a = plan.tensor, "predicted_s"_a = plan.predicted_s, "uncompressed_s"_a = plan.uncompressed_s,
+      "payload_bytes"_a = plan.payload_bytes, "measured_inter_s_per_byte"_a = plan.measured_inter_s_per_byte,
+      "measured_intra_s_per_byte"_a = plan.measured_intra_s_per_byte,
+      "measured_encode_s_per_byte"_a = plan.measured_encode_s_per_byte,
+      "measured_decode_s_per_byte"_a = plan.measured_decode_s_per_byte);
 }
 
 GradientPlan plan_of(const std::string& name, const py::dict& dict) {
@@ -52,6 +53,11 @@ GradientPlan plan_of(const std::string& name, const py::dict& dict) {
   plan.first_owner = dict["first_owner"].cast<std::uint32_t>();
   plan.period = dict["period"].cast<std::uint32_t>();
   plan.offset = dict["offset"].cast<std::uint32_t>();
+  plan.coefficient.init = dict["init"].cast<double>();
+  plan.coefficient.ascend_steps = dict["ascend_steps"].cast<std::uint32_t>();
+  plan.coefficient.ascend_range = dict["ascend_range"].cast<double>();
+  if (const auto why = why_not(plan.coefficient))
+    throw InvalidArgument(detail::concat("the plan of tensor ", name, ": ", *why));
   plan.priority = dict["priority"].cast<std::optional<std::int32_t>>();
   plan.on_host = dict["on_host"].cast<bool>();
   plan.tensor = dict["tensor"].cast<std::string>();

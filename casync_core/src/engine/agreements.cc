@@ -193,6 +193,7 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
   }
   const bool provisional = agreement.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
   const bool counts = provisional || agreement.plan.period > 1;
+  const Coefficient coefficient = period > 1 ? agreement.plan.coefficient : Coefficient{};
   const auto build = [&] {
     auto graph = std::make_shared<TaskGraph>(request);
     graph->rows = agreement.rows;
@@ -201,6 +202,7 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
     graph->parts = parts_;
     graph->none = none_;
     graph->hold = hold_;
+    graph->coefficient = coefficient;
     graph->counts = counts;
     graph->provisional = provisional;
     graph->host_only |= agreement.plan.on_host;
@@ -209,8 +211,8 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
   if (!lasts(signature.kind)) return build();
   std::weak_ptr<const TaskGraph>& known =
       graphs_[{request.kind, request.shape.rows, request.shape.cols, request.dtype, codec->info().spec, request.op,
-               agreement.plan.topology, request.partitions, request.first_owner, period, turn, request.settles,
-               request.root, provisional, counts, agreement.plan.on_host}];
+               agreement.plan.topology, request.partitions, request.first_owner, period, coefficient, turn,
+               request.settles, request.root, provisional, counts, agreement.plan.on_host}];
   std::shared_ptr<const TaskGraph> graph = known.lock();
   if (graph == nullptr) known = graph = build();
   if (graphs_.size() >= graphs_most_) {

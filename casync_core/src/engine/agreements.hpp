@@ -100,7 +100,7 @@ class Agreements {
   /// of many small ones it then stays in the cache.
   using GraphKey =
       std::tuple<OpKind, std::int64_t, std::int64_t, DType, std::string, ReduceOp, std::string, std::uint32_t,
-                 std::uint32_t, std::uint32_t, std::uint32_t, bool, std::uint32_t, bool, bool, bool>;
+                 std::uint32_t, std::uint32_t, Coefficient, std::uint32_t, bool, std::uint32_t, bool, bool, bool>;
   std::map<GraphKey, std::weak_ptr<const TaskGraph>> graphs_;
   std::size_t graphs_most_ = 256;  // at so many it is looked which of them are used no more
   LeastUsed kept_;

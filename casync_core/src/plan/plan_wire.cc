@@ -39,6 +39,15 @@ Shape get_shape(ByteReader& reader) {
 
 }  // namespace
 
+std::optional<std::string> why_not(const Coefficient& coefficient) {
+  if (!(coefficient.init >= 0 && coefficient.init <= 1))
+    return detail::concat("init=", coefficient.init, " is not from 0 to 1");
+  if (coefficient.ascend_steps == 0) return "ascend_steps=0 is not a whole number from 1 on";
+  if (!(coefficient.ascend_range > 0 && coefficient.ascend_range <= 1))
+    return detail::concat("ascend_range=", coefficient.ascend_range, " is not above 0 and at most 1");
+  return std::nullopt;
+}
+
 std::string tensor_of(const Signature& signature) {
   const std::string shape = signature.dims.empty()
                                 ? detail::concat("(", signature.shape.rows, ", ", signature.shape.cols, ")")
@@ -54,6 +63,9 @@ void put(std::vector<std::byte>& out, const GradientPlan& plan) {
   writer.put(plan.first_owner);
   writer.put(plan.period);
   writer.put(plan.offset);
+  writer.put(plan.coefficient.init);
+  writer.put(plan.coefficient.ascend_steps);
+  writer.put(plan.coefficient.ascend_range);
   writer.put(static_cast<std::uint8_t>(plan.priority ? 1 : 0));
   writer.put(plan.priority.value_or(0));
   writer.put(static_cast<std::uint8_t>(plan.on_host ? 1 : 0));
@@ -78,6 +90,11 @@ GradientPlan get_plan(ByteReader& reader) {
   plan.offset = reader.get<std::uint32_t>();
   if (plan.offset >= plan.period)
     throw CorruptPayload(detail::concat("a plan for step ", plan.offset, " of ", plan.period, " cannot be"));
+  plan.coefficient.init = reader.get<double>();
+  plan.coefficient.ascend_steps = reader.get<std::uint32_t>();
+  plan.coefficient.ascend_range = reader.get<double>();
+  if (const auto why = why_not(plan.coefficient))
+    throw CorruptPayload(detail::concat("a plan whose coefficient cannot be: ", *why));
   const bool has_priority = get_enum(reader, Flag::yes, "priority") == Flag::yes;
   const auto priority = reader.get<std::int32_t>();
   if (has_priority) plan.priority = priority;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "casync/plan.hpp"
 #include "casync/workflow.hpp"
 
 namespace casync {
@@ -21,6 +22,7 @@ struct TaskGraph {
   std::vector<std::int64_t> rows;  ///< allgather, alltoall: what each member gives to this one
   std::uint32_t turn = 0;          ///< which part of the gradient goes
   Range sent;                      ///< elements that go; what else there is joins the residual
+  Coefficient coefficient{};       ///< of what waits
   bool counts = false;             ///< its steps are counted, even if its codec keeps nothing
   bool provisional = false;        ///< another codec follows at a step that is known, and finds what is kept as it is
   std::vector<std::uint32_t> first_dependencies;  ///< per task: its dependencies, plus one for the partition's memory

@@ -18,6 +18,7 @@ GradientPlan some_plan() {
           3,
           2,
           1,
+          {0.5, 20, 0.25},
           -7,
           true,
           "float32 (64, 3)",

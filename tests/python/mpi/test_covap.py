@@ -25,7 +25,8 @@ SMALL = 4095  # below which a gradient goes in every step
 class Waiting:
     """All ranks' residuals of one gradient, in float64. `codec` gives what is decoded of what is sent."""
 
-    def __init__(self, shape, size, codec, period=1, offset=0, partitions=1):
+    def __init__(self, shape, size, codec, period=1, offset=0, partitions=1, coefficient=lambda step: 1.0):
+        self.coefficient = coefficient
         self.residuals = np.zeros((size, *shape))
         self.period, self.offset, self.steps, self.codec = period, offset, 0, codec
         numel = math.prod(shape)
@@ -36,7 +37,7 @@ class Waiting:
 
     def mean_of(self, contributions):
         """Return the result of a step in which the ranks give these gradients."""
-        self.residuals += contributions
+        self.residuals = self.coefficient(self.steps) * self.residuals + contributions
         goes = self.turns == (self.steps - self.offset) % self.period
         self.steps += 1
         sent = np.stack([np.where(goes, self.codec(one), 0) for one in self.residuals])
@@ -44,12 +45,12 @@ class Waiting:
         return sent.mean(0)
 
 
-def waiting_for(name, shape, size, codec=lambda values: values):
+def waiting_for(name, shape, size, codec=lambda values: values, **terms):
     """The residuals of a gradient that has a plan, and has made no step yet here."""
     if size == 1:
         return Waiting(shape, size, lambda values: values)
     plan = hvd.plans()[f"allreduce.{name}"]
-    return Waiting(shape, size, codec, plan.period, plan.offset, plan.partitions)
+    return Waiting(shape, size, codec, plan.period, plan.offset, plan.partitions, **terms)
 
 
 def onebit_of_rows(values):
@@ -115,6 +116,42 @@ def test_onebit_keeps_its_error_with_what_waits(rng, rank, size, interval):
             if number not in waiting:
                 waiting[number] = waiting_for(f"w{number}", shape, size, onebit_of_rows)
             np.testing.assert_allclose(result.numpy(), waiting[number].mean_of(given), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("interval", [2, 3])
+@pytest.mark.parametrize("codec", ["none", "fp16", "onebit"])
+def test_what_waits_is_multiplied_by_the_coefficient_in_every_step(rng, rank, size, codec, interval):
+    """Section III-D of the paper: min(init + floor(step / ascend_steps) * ascend_range, 1)."""
+    shape, waiting = (10, 1000), {}
+    compression = f"covap({codec}, interval={interval}, init=0.25, ascend_steps=4, ascend_range=0.5)"
+    tolerance = 2e-3 if codec == "fp16" else 1e-4
+    for _ in range(12):
+        for number in range(3):
+            given = rng.normal(size=(size, *shape)).astype(np.float32)
+            tensor = torch.from_numpy(given[rank].copy())
+            result = hvd.allreduce(tensor, name=f"w{number}", compression=compression, topology="direct")
+            if number not in waiting:
+                decoded = onebit_of_rows if codec == "onebit" else lambda values: values
+                rising = {"coefficient": lambda step: min(0.25 + step // 4 * 0.5, 1.0)} if size > 1 else {}
+                waiting[number] = waiting_for(f"w{number}", shape, size, decoded, **rising)
+            np.testing.assert_allclose(result.numpy(), waiting[number].mean_of(given), rtol=tolerance, atol=tolerance)
+    if size > 1:
+        plan = hvd.plans()["allreduce.w0"]
+        assert (plan.init, plan.ascend_steps, plan.ascend_range) == (0.25, 4, 0.5)
+
+
+@pytest.mark.parametrize("interval", [2, 4, 8])
+@pytest.mark.parametrize("init", [0.0, 0.5, 0.8])
+def test_of_a_constant_gradient_the_part_arrives_that_the_coefficient_says(several, interval, init):
+    compression = f"covap(none, interval={interval}, init={init}, ascend_steps=1000)"
+    gradient = torch.ones(5000)
+    arrived = torch.zeros(5000)
+    for turn in range(3):
+        for _ in range(interval):
+            result = hvd.allreduce(gradient, name="w", compression=compression)
+            arrived += result if turn else 0  # the first turn has no gradient of a turn before
+    expected = (1 - init**interval) / (interval * (1 - init))
+    np.testing.assert_allclose(arrived.numpy() / (2 * interval), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("codec", ["none", "onebit", "topk(ratio=0.1)", "adacomp", "onebit(feedback_bits=8)"])

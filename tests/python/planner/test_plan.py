@@ -24,6 +24,9 @@ PLANS = st.builds(
     lambda period, **fields: GradientPlan(period=period, offset=period // 3, **fields),
     topology=st.sampled_from([*PHASES, GRAPH]),
     period=PERIODS,
+    init=st.floats(0, 1),
+    ascend_steps=st.integers(1, 2**32 - 1),
+    ascend_range=st.floats(0, 1, exclude_min=True),
     priority=st.none() | st.integers(-(2**31), 2**31 - 1),
     on_host=st.booleans(),
     tensor=TEXT,
@@ -83,7 +86,9 @@ def test_any_json_is_a_plan_or_a_plan_error(value):
             pass
 
 
-@given(st.sampled_from(sorted(set(asdict(ONEBIT)) - {"period", "offset"})), JSON)
+@given(
+    st.sampled_from(sorted(set(asdict(ONEBIT)) - {"period", "offset", "init", "ascend_steps", "ascend_range"})), JSON
+)
 def test_any_value_of_a_field_is_kept_or_refused(field, value):
     try:
         plan = from_json(document(2, **{field: value}))["w"]
@@ -144,6 +149,10 @@ def test_what_would_be_ignored_is_refused():
         ({"phases": [phase()], "topology": "ps"}, "topology beside them"),
         ({"when": {"period": 2, "steps": 3}}, "when"),
         ({"when": {"period": 2, "offset": 2}}, "less than period"),
+        ({"when": {"period": 2, "init": 1.5}}, "init must be a number from 0 to 1"),
+        ({"when": {"period": 2, "init": "half"}}, "init must be a number from 0 to 1"),
+        ({"when": {"period": 2, "ascend_range": 0}}, "ascend_range must be a number above 0 to 1"),
+        ({"when": {"period": 2, "ascend_steps": 0}}, "ascend_steps must be an integer from 1"),
         ({"period": 2}, "unknown field 'period'"),
     ):
         with pytest.raises(PlanError, match=said):

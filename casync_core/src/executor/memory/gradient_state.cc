@@ -129,6 +129,14 @@ float* GradientState::pending_array() {
   return at == state_.arrays.end() ? nullptr : pointers_[static_cast<std::size_t>(at - state_.arrays.begin())];
 }
 
+void GradientState::fade(float factor) {
+  for (float& value : residual) value *= factor;
+  for (std::size_t i = 0; i < state_.arrays.size(); ++i) {
+    if (!state_.arrays[i].pending) continue;
+    for (float& value : state_.values[i]) value *= factor;
+  }
+}
+
 std::size_t GradientState::bytes() const {
   std::size_t elements = residual.size() + (far_residual_ != nullptr ? far_residual_->size() : 0);
   for (const auto& array : state_.values) elements += array.size();

@@ -37,6 +37,8 @@ class GradientState {
   void come_home();
   void set_residual(std::span<const float> values);
   bool has_residual() const { return far_residual_ != nullptr || packed_ || !residual.empty(); }
+  /// At home and as floats: all that is held back is multiplied by this.
+  void fade(float factor);
   /// At home: the residual is kept in 8 bits, and as floats again.
   void pack(std::span<const Range> partitions, std::uint64_t seed);
   void unpack();

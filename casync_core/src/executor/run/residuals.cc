@@ -188,12 +188,18 @@ void take_over(Memory& memory, const TaskGraph& graph, std::uint32_t instance, c
   GradientState& kept = memory.store()[definition.name];
   kept.count(context.step);
   if (graph.provisional) return;
-  if (context.stream != nullptr && kept.is_far() &&
+  const float factor = graph.coefficient.at(context.step);
+  const bool fades = factor < 1.0F && !operation.stands_in;
+  if (context.stream != nullptr && !fades && kept.is_far() &&
       kept.fits(*graph.codec, signature.shape)) {  // as in the step before
     memory.kept_of(instance) = &kept;
     return;
   }
   kept.come_home();
+  if (fades) {
+    kept.unpack();
+    kept.fade(factor);
+  }
   const auto& partitions = graph.workflow.partitions;
   const bool goes_on = info.feedback_bits == 8 && kept.fits(*graph.codec, signature.shape);
   const bool is_packed = kept.packed() != nullptr && kept.packed()->is_of(partitions);

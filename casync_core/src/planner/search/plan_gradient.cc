@@ -174,6 +174,7 @@ Decision plan_reduction(const Gradient& gradient, const Asked& asked) {
     const bool is_open = asked.interval == 0;
     if (!small && !begins_later) decision.plan.period = is_open ? request.options.interval : asked.interval;
     if (decision.plan.period > 1) {
+      decision.plan.coefficient = asked.coefficient;
       rule = detail::concat("as asked, in one step of ", decision.plan.period, is_open ? ", which was measured" : "");
     }
     if (small && asked.interval != 1)

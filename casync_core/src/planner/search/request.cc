@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <span>
 
 #include "casync/error.hpp"
 #include "casync/route.hpp"
@@ -98,33 +99,56 @@ std::optional<std::string_view> parse_always(std::string_view text) {
   throw InvalidArgument(detail::concat("compression '", trim(text), "': ", why));
 }
 
-/// 4 in " interval = 4".
-std::uint32_t parse_interval(std::string_view part, std::string_view text) {
-  constexpr std::string_view kKey = "interval";
-  const std::size_t equals = part.find('=');
-  if (equals == std::string_view::npos || trim(part.substr(0, equals)) != kKey) {
-    refuse_covap(text, detail::concat("covap does not know '", part, "'; write covap(fp16, interval=4)"));
-  }
-  const std::string_view digits = trim(part.substr(equals + 1));
-  std::uint32_t interval = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), interval);
-  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
-  if (!is_number || interval == 0 || interval > kMostInterval) {
-    refuse_covap(text, detail::concat("interval=", digits, " is not a whole number from 1 to ", kMostInterval,
-                                      ": what waits is applied at once, as if the learning rate were so many times "
-                                      "larger"));
-  }
-  return interval;
+template <typename Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-/// The codec and the interval in "covap(fp16, interval=4)". Both may be left out.
+/// Takes one of "interval=4", "init=0.5" and so on.
+void take_parameter(Compression& found, std::string_view key, std::string_view value, std::string_view text) {
+  const auto refuse_value = [&](std::string_view why) {
+    refuse_covap(text, detail::concat(key, "=", value, " is not ", why));
+  };
+  Coefficient& coefficient = found.coefficient;
+  if (key == "interval") {
+    const auto interval = number_in<std::uint32_t>(value);
+    if (!interval || *interval == 0 || *interval > kMostInterval) {
+      refuse_value(detail::concat("a whole number from 1 to ", kMostInterval,
+                                  ": what waits is applied at once, as if the learning rate were so many times "
+                                  "larger"));
+    }
+    found.interval = *interval;
+  } else if (key == "ascend_steps") {
+    const auto steps = number_in<std::uint32_t>(value);
+    if (!steps) refuse_value("a whole number from 1 on");
+    coefficient.ascend_steps = *steps;
+  } else if (key == "init" || key == "ascend_range") {
+    const auto number = number_in<double>(value);
+    if (!number) refuse_value("a number");
+    (key == "init" ? coefficient.init : coefficient.ascend_range) = *number;
+  } else {
+    refuse_covap(text, detail::concat("covap does not know '", key, "'; it has interval, init, ascend_steps and ",
+                                      "ascend_range, as in covap(fp16, interval=4)"));
+  }
+  if (const auto why = why_not(coefficient)) refuse_covap(text, *why);
+}
+
+/// The codec and the parameters in "covap(fp16, interval=4)". All may be left out.
 Compression parse_covap(std::string_view inside, std::string_view text) {
   const std::vector<std::string> parts = split_specs(inside, text);
   Compression found{.interval = 0, .choice = "none"};
   const bool has_codec = parts[0].find('=') >= parts[0].find('(');
   if (has_codec) found.choice = parts[0];
-  for (std::size_t i = has_codec ? 1 : 0; i < parts.size(); ++i) found.interval = parse_interval(parts[i], text);
-  if (parts.size() > (has_codec ? 2 : 1)) refuse_covap(text, "it has two intervals; write covap(fp16, interval=4)");
+  std::vector<std::string_view> taken;
+  for (const std::string_view part : std::span(parts).subspan(has_codec ? 1 : 0)) {
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string_view key = trim(part.substr(0, equals));
+    if (std::ranges::count(taken, key) > 0) refuse_covap(text, detail::concat("it has ", key, " twice"));
+    taken.push_back(key);
+    take_parameter(found, key, trim(part.substr(std::min(equals + 1, part.size()))), text);
+  }
   if (parse_always(found.choice)) refuse_covap(text, "always goes around covap; write always(covap(...))");
   if (parse_auto(found.choice)) {
     refuse_covap(text,
@@ -242,6 +266,7 @@ Asked parse_request(const PlanRequest& request) {
   const Compression compression = parse_compression(signature.compression);
   asked.always = compression.always;
   asked.interval = compression.interval;
+  asked.coefficient = compression.coefficient;
   if (const auto why_not = why_not_held(signature); asked.interval != 1 && why_not) {
     const std::string several = asked.interval == 0 ? "several" : detail::concat(asked.interval);
     throw InvalidArgument(detail::concat("tensor ", request.name, " cannot be synchronised in one step of ", several,

@@ -19,6 +19,7 @@ inline constexpr std::uint32_t kMostInterval = 8;
 struct Compression {
   bool always = false;         ///< "always(...)": whatever the gradient's size
   std::uint32_t interval = 1;  ///< "covap(fp16, interval=4)": a gradient goes in one step of so many; 0: left open
+  Coefficient coefficient{};   ///< "covap(fp16, interval=4, init=0.5)": of what waits
   std::string choice;          ///< a codec's spec, "auto" or "auto(...)"; not checked yet where interval is 1
 };
 
@@ -26,6 +27,7 @@ struct Compression {
 struct Asked {
   bool always = false;                               ///< as in Compression
   std::uint32_t interval = 1;                        ///< likewise
+  Coefficient coefficient{};                         ///< likewise
   bool automatic = false;                            ///< "auto" or "auto(...)"
   std::vector<std::shared_ptr<const Codec>> codecs;  ///< the one named; or the candidates, `none` first
   std::optional<std::string> topology;               ///< the one named, by the signature or else by the options

@@ -90,10 +90,11 @@ const GradientPlan* find_fixed(const MeasuredPlanning::Options& options, const s
                                const Signature& signature) {
   const auto at = options.fixed.find(name);
   if (at == options.fixed.end() || signature.kind != OpKind::allreduce) return nullptr;
-  const auto [always, interval, choice] = parse_compression(signature.compression);
+  const auto [always, interval, coefficient, choice] = parse_compression(signature.compression);
   const bool named = !choice.empty() && !is_automatic(signature);
   const bool same_interval = interval == 0 || interval == at->second.period;
-  if (named && !(same_interval && same_codec(choice, at->second.codec))) return nullptr;
+  const bool same_coefficient = at->second.period == 1 || coefficient == at->second.coefficient;
+  if (named && !(same_interval && same_coefficient && same_codec(choice, at->second.codec))) return nullptr;
   return &at->second;
 }
 
