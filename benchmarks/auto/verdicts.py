@@ -13,7 +13,18 @@ from typing import Any
 
 from benchmarks.auto.cases import AGAIN, Case
 
-__all__ = ["COLUMNS", "Judged", "gradient_errors", "judge", "missed", "row", "spread_of", "step_errors", "step_s"]
+__all__ = [
+    "COLUMNS",
+    "Judged",
+    "gradient_errors",
+    "judge",
+    "missed",
+    "predicted_step",
+    "row",
+    "spread_of",
+    "step_errors",
+    "step_s",
+]
 
 COLUMNS = ("auto", "stayed", "step", "predicted", "/ none, fp16", "/ candidates", "verdict")
 
@@ -75,7 +86,7 @@ def _judged(case: Case, figures: Figures, label: str) -> Judged:
     holds = candidates <= 1 + _OF_CANDIDATES
     if label == "auto":
         holds = holds and plain <= 1 + spread_of(figures) + _BESIDE_SPREAD
-    return Judged(label, _stayed(plans), step, _predicted_step(plans), plain, candidates, holds)
+    return Judged(label, _stayed(plans), step, predicted_step(plans), plain, candidates, holds)
 
 
 def _reasons(plans: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -88,7 +99,7 @@ def _stayed(plans: Sequence[Mapping[str, Any]]) -> str:
     return next((match[1] for match in found if match), "the only one")
 
 
-def _predicted_step(plans: Sequence[Mapping[str, Any]]) -> float | None:
+def predicted_step(plans: Sequence[Mapping[str, Any]]) -> float | None:
     """In seconds, from the reason of a plan."""
     found = (re.search(r"the step ([\d.e+-]+) ms", reason) for reason in _reasons(plans))
     return next((float(match[1]) / 1e3 for match in found if match), None)

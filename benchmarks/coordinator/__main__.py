@@ -27,6 +27,7 @@ from benchmarks.netlab import Netlab
 
 __all__ = ["main"]
 
+
 def measure(lab: Netlab, hosts: int, coordinator: str, tensors: Tensors, steps: int) -> list[float]:
     """One job: seconds of each step."""
     with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Network:
-    """Hosts on one switch. `buffer_kib`: it keeps that much for each host, and loses what is more; 0: nothing is lost."""
+    """Hosts on one switch. It keeps `buffer_kib` for each host, and loses what is more; 0: nothing is lost."""
 
     hosts: int
     rate: str
