@@ -71,7 +71,9 @@ def main() -> None:
         parser.error(f"--task {given.task} has no learning rate for {', '.join(sorted(unknown))}: take --task digits")
     methods = list(dict.fromkeys((*map(baseline_of, methods), *methods)))
     if given.page:
-        page.write(given.page, f"fidelity {given.group}", page.table_of(page.losses_of(of_task), given.group))
+        page.write(
+            given.page, f"fidelity {given.group} {given.task}", page.table_of(page.losses_of(of_task), given.group)
+        )
         return
     for seed in range(given.seeds):
         for method in methods:

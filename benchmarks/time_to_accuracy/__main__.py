@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--numel", type=float, default=25e6, help="numbers of the model")
     parser.add_argument("--method", action="append", choices=METHODS, metavar="WAY", help="only this; may be repeated")
-    parser.add_argument("--group", choices=("rounds", "codecs"), help="show only these ways, and the baseline")
+    parser.add_argument("--group", choices=("rounds", "codecs", "covap"), help="show only these ways, and the baseline")
     parser.add_argument("--steps", type=int, default=500, help="of a real run")
     parser.add_argument("--within", type=float, default=0.01, help="how near to the baseline's last loss is there")
     parser.add_argument("--json", type=Path, default=FIGURES)

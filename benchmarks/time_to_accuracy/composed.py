@@ -28,7 +28,8 @@ def words_of(method: Method, numel: float, compute: float) -> tuple[list[str], i
     """
     codec = _START.sub("start_step=0", method.codec)
     if method.every == 0:
-        contender, steps = f"hook:{method.hook}" if method.hook else f"every:{codec}", 6
+        contender = f"hook:{method.hook}" if method.hook else f"every:{codec}"
+        steps = 8 if codec.startswith("covap") else 6  # a whole number of its intervals
     else:
         contender, steps = f"{'streaming' if method.delay else 'blocking'}:{codec}", method.every
     words = [f"--contender={contender}", f"--numel={numel}", f"--every={steps}", f"--compute={compute * steps}"]

@@ -35,7 +35,7 @@ class Sleeping(Model):
     def __init__(self, storage: list[torch.Tensor], pool: torch.Tensor, backward_s: float) -> None:
         super().__init__(storage, pool)
         for parameter in self.weights:
-            parameter.register_hook(lambda gradient: time.sleep(backward_s / len(storage)))  # type: ignore[no-untyped-call]
+            parameter.register_hook(lambda gradient: time.sleep(backward_s / len(storage)))
 
 
 def step_of(label: str, model: Model, compression: str, topology: str) -> Step:

@@ -73,9 +73,9 @@ class GradientPlan:
     offset: int = 0
     """At least 0, and less than `period`."""
     init: float = 1.0
-    """What waits is multiplied by COVAP's coefficient in every step (section III-D of the paper): by this in step 0, and
-    by `ascend_range` more after each `ascend_steps` steps, until it is 1. Below 1 that part of it is lost. In a file
-    the three are in the object `when`."""
+    """In every step what waits is multiplied by COVAP's coefficient (section III-D of the paper): by this in step 0,
+    and by `ascend_range` more after each `ascend_steps` steps, until it is 1. Below 1 that part of it is lost. In a
+    file the three are in the object `when`."""
     ascend_steps: int = 50
     ascend_range: float = 0.1
     priority: int | None = None
@@ -120,8 +120,8 @@ class GradientPlan:
         for name in ("init", "ascend_range"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value <= 1 or (name == "ascend_range" and value == 0):
-                least = "above 0" if name == "ascend_range" else "from 0"
-                raise PlanError(f"{name} must be a number {least} to 1, not {value!r}")
+                begin = "above 0" if name == "ascend_range" else "from 0"
+                raise PlanError(f"{name} must be a number {begin} to 1, not {value!r}")
         if self.offset >= self.period:
             raise PlanError(f"offset must be less than period, not {self.offset} of {self.period}")
         for name in ("on_trial", "on_host"):
@@ -142,8 +142,9 @@ _OF_COEFFICIENT = ("init", "ascend_steps", "ascend_range")
 _USUAL_COEFFICIENT = {item.name: item.default for item in fields(GradientPlan) if item.name in _OF_COEFFICIENT}
 _TIMES = [item.name for item in fields(GradientPlan) if item.type == "float" and item.name not in _OF_COEFFICIENT]
 _INTEGERS = (
-    ("partitions", 1), ("first_owner", 0), ("period", 1), ("offset", 0), ("ascend_steps", 1), ("epoch", 0), ("until", 0),
-)  # fmt: skip
+    *(("partitions", 1), ("first_owner", 0), ("period", 1), ("offset", 0), ("ascend_steps", 1)),
+    *(("epoch", 0), ("until", 0)),
+)
 _OF_PHASES = ("topology", "codec", "partitions", "on_host")
 _OF_WHEN = ("period", "offset", *_OF_COEFFICIENT)
 _SINCE_VERSION_2 = {*_OF_WHEN, "on_host", "priority", "tensor"}

@@ -14,14 +14,20 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.parametrize(
     ("file", "group", "task"),
-    [("send_less_often", "rounds", "text"), ("choosing", "codecs", "text"), ("choosing", "optimizers", "digits")],
+    [
+        ("send_less_often", "rounds", "text"),
+        ("choosing", "codecs", "text"),
+        ("choosing", "optimizers", "digits"),
+        ("covap", "covap", "text"),
+        ("covap", "covap", "digits"),
+    ],
 )
 def test_the_page_has_the_figures(file: str, group: str, task: str) -> None:
     kept = json.loads((ROOT / "docs" / "figures" / "fidelity.json").read_text(encoding="utf-8"))
     text = (ROOT / "docs" / f"{file}.md").read_text(encoding="utf-8")
     table = page.table_of(page.losses_of(kept[task]), group)
-    assert page.written(text, f"fidelity {group}", table) == text, (
-        "python -m benchmarks.fidelity --group GROUP --page FILE"
+    assert page.written(text, f"fidelity {group} {task}", table) == text, (
+        "python -m benchmarks.fidelity --task TASK --group GROUP --page FILE"
     )
 
 

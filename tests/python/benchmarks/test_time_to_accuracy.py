@@ -65,7 +65,7 @@ def test_steps_of_a_warm_up_take_as_long_as_those_of_the_baseline(name: str, fir
 CURVES, LINKS = json.loads(FIDELITY.read_text())["text"], links_of(json.loads(FIGURES.read_text()))
 
 
-@pytest.mark.parametrize(("file", "group"), [("send_less_often", "rounds"), ("choosing", "codecs")])
+@pytest.mark.parametrize(("file", "group"), [("send_less_often", "rounds"), ("choosing", "codecs"), ("covap", "covap")])
 def test_the_page_has_the_figures(file: str, group: str) -> None:
     text = Path(f"docs/{file}.md").read_text()
     table = markdown(times_of(CURVES, LINKS, 0.05, [BASELINE, *GROUPS[group]]))
