@@ -67,6 +67,8 @@ def main() -> None:
     of_task = kept.setdefault(given.task, {})
     rates = TASKS[given.task]().lr
     methods = given.method or list(GROUPS[given.group] if given.group else [*GROUPS["rounds"], *GROUPS["codecs"]])
+    if not given.method:
+        methods = [name for name in methods if METHODS[name].optimizer in rates]
     if unknown := {METHODS[name].optimizer for name in methods} - rates.keys():
         parser.error(f"--task {given.task} has no learning rate for {', '.join(sorted(unknown))}: take --task digits")
     methods = list(dict.fromkeys((*map(baseline_of, methods), *methods)))
