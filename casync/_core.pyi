@@ -280,6 +280,7 @@ def simulate(
     copy_rate: float | None = None,
     seed: int = 1,
     timeline: str = "",
+    plans: Sequence[Mapping[str, Any]] = ...,
 ) -> Simulation: ...
 
 class ModelPlan(TypedDict):

@@ -14,12 +14,12 @@ import math
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casync import errors
 from casync._constants import COORDINATORS, TOPOLOGIES
-from casync.bench import cluster, interval
+from casync.bench import cluster, interval, planned
 from casync.bench.cluster import Cluster, Compute, Link
 from casync.bench.reference_models import MODELS
 from casync.bench.units import count, parse_duration, parse_rate, parse_seconds, share
@@ -80,6 +80,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--ranks-per-node", type=count, default=1, help="ranks on each host (1)")
     parser.add_argument(
         "--gradients", default="resnet50", metavar="MODEL|SIZES", help=f"{', '.join(MODELS)}, or 400x65536 (resnet50)"
+    )
+    parser.add_argument(
+        "--plan-file",
+        metavar="FILE",
+        help="gradients, and how each goes, as a job has written them; what it measured comes after a cluster's file",
     )
     parser.add_argument("--rate", type=parse_rate, default="1gbit", help="of a host's link, each way (1gbit)")
     parser.add_argument("--latency", type=parse_seconds, default="50us", help="between hosts (50us)")
@@ -147,6 +152,7 @@ def predict(
     pool_bytes: int = Config.pool_bytes,
     seed: int = 1,
     timeline: str = "",
+    plans: Sequence[Mapping[str, Any]] = (),
 ) -> Simulation:
     """Return what one step of synchronisation would take: `step_s` in seconds, `sent_bytes` of the busiest rank, and
     the `plans` of the gradients.
@@ -156,7 +162,8 @@ def predict(
     says: `rate` is that of a host's link in bytes per second, each way, and `worker_threads` are processors of a rank
     that compute codecs. `compression` is a codec as a script names it, and `codecs_on` says where those are computed
     that the cluster has costs of for both. Each gradient has as many `partitions`; None: as the planner finds best.
-    `timeline` is a file, to which what rank 0 does is written.
+    `timeline` is a file, to which what rank 0 does is written. With `plans` each gradient goes by its own, whatever
+    `compression`, `topology` and `partitions` say.
 
     Raises `InvalidArgumentError` for what no session would accept. Any thread may call.
     """
@@ -188,6 +195,7 @@ def predict(
         copy_rate=cluster.copy_rate,
         seed=seed,
         timeline=timeline,
+        plans=plans,
     )
 
 
@@ -217,6 +225,18 @@ def main(argv: Sequence[str]) -> int:
             machines = cluster.load(arguments.cluster)
     except (argparse.ArgumentTypeError, errors.InvalidArgumentError) as error:
         parser.error(str(error))
+    plans: planned.Planned | None = None
+    if arguments.plan_file is not None:
+        if (arguments.gradients, arguments.codec, arguments.topology) != ("resnet50", "none", None):
+            parser.error("a plan file says gradients, codecs and topologies: leave out those or --plan-file")
+        try:
+            plans = planned.read(arguments.plan_file)
+        except errors.InvalidArgumentError as error:
+            parser.error(str(error))
+        machines, gradients = dataclasses.replace(machines, codecs={**plans.codecs, **machines.codecs}), plans.gradients
+        known = {"nodes": plans.nodes, "ranks_per_node": plans.ranks_per_node, "rate": plans.rate}
+        parser.set_defaults(**{option: value for option, value in known.items() if value is not None})
+        arguments = parser.parse_args(argv)
     computes = machines.models.get(arguments.gradients, Compute())
     if arguments.cluster is not None:
         parser.set_defaults(
@@ -230,16 +250,18 @@ def main(argv: Sequence[str]) -> int:
     size = sum(rows * cols for rows, cols in gradients) * 4 / 2**20
     sys.stdout.write(
         f"{ranks} ranks on {arguments.nodes} hosts, {len(gradients)} gradients of {size:.2f} MiB, "
-        f"codec {arguments.codec}\n"
+        f"{f'plans of {arguments.plan_file}' if plans else f'codec {arguments.codec}'}\n"
     )
     sys.stdout.write(
         f"{'topology':<10} {'step':>12} {'sent by the busiest rank':>26} {'efficiency':>11}   simulated in\n"
     )
     codecs: set[str] = set()
-    for topology in arguments.topology or ("auto", "ps", "ring", "two_level"):
+    usual = ("auto", "ps", "ring", "two_level") if plans is None else ("as planned",)
+    for topology in arguments.topology or usual:
         begin = time.monotonic()
         try:
-            how = _how(arguments, machines, topology)
+            how = _how(arguments, machines, "auto" if plans else topology)
+            how["plans"] = plans.plans if plans else ()
             step = predict(gradients, compression=arguments.codec, timeline=arguments.timeline, **how)
         except errors.InvalidArgumentError as error:
             sys.stdout.write(f"{topology:<10} {error}\n")

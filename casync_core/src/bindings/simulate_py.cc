@@ -5,6 +5,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/codec_costs.hpp"
+#include "bindings/plan_py.hpp"
 #include "executor/virtual/simulate.hpp"
 #include "record/event_log.hpp"
 
@@ -23,7 +24,8 @@ py::dict simulate_step(const std::vector<std::pair<std::int64_t, std::int64_t>>&
                        std::string compression, std::string topology, std::string coordinator, double backward_s,
                        double partition_bytes, std::optional<std::uint32_t> partitions, std::size_t pool_bytes,
                        int worker_threads, const CodecSeconds& codecs, const CodecSeconds& device_codecs,
-                       std::optional<double> copy_rate, std::uint64_t seed, std::string timeline) {
+                       std::optional<double> copy_rate, std::uint64_t seed, std::string timeline,
+                       const std::vector<py::dict>& plans) {
   using namespace py::literals;
   SimulationRequest request;
   for (const auto& [rows, cols] : gradients) request.gradients.push_back({rows, cols});
@@ -48,19 +50,21 @@ py::dict simulate_step(const std::vector<std::pair<std::int64_t, std::int64_t>>&
   request.worker_threads = worker_threads;
   request.seed = seed;
   request.timeline = std::move(timeline);
+  for (const py::dict& plan : plans)
+    request.plans.push_back(plan_of(detail::concat("gradient", request.plans.size()), plan));
   Simulation result;
   {
     const py::gil_scoped_release release;
     result = simulate(request);
     malloc_trim(0);  // a world of many ranks takes gigabytes
   }
-  py::list plans;
+  py::list used;
   for (const GradientPlan& plan : result.plans) {
-    plans.append(py::dict("codec"_a = plan.codec, "topology"_a = plan.topology, "partitions"_a = plan.partitions,
-                          "predicted_s"_a = plan.predicted_s));
+    used.append(py::dict("codec"_a = plan.codec, "topology"_a = plan.topology, "partitions"_a = plan.partitions,
+                         "predicted_s"_a = plan.predicted_s));
   }
   return py::dict("step_s"_a = result.step_s, "sent_bytes"_a = result.busiest_sent, "turns"_a = result.turns,
-                  "plans"_a = plans);
+                  "plans"_a = used);
 }
 
 }  // namespace
@@ -72,9 +76,11 @@ void bind_simulate(py::module_& module) {
       "coordinator"_a = "local", "backward_s"_a = 0.0, "partition_bytes"_a = PlannerOptions{}.partition_bytes,
       "partitions"_a = py::none(), "pool_bytes"_a = kPoolBytes, "worker_threads"_a = 1, "codecs"_a = CodecSeconds{},
       "device_codecs"_a = CodecSeconds{}, "copy_rate"_a = py::none(), "seed"_a = 1, "timeline"_a = "",
+      "plans"_a = std::vector<py::dict>{},
       "Predict a step in virtual time: gradients as (rows, cols); links between hosts and within them as (bytes/s, "
       "seconds of latency, seconds of a message); codecs as (seconds to encode, per byte, to decode, per byte). With a "
-      "copy_rate gradients are on devices. Returns step_s, sent_bytes, turns and plans.");
+      "copy_rate gradients are on devices. With `plans` each gradient has its own. Returns step_s, sent_bytes, turns "
+      "and plans.");
   module.def(
       "replay",
       [](const std::string& path) {

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.coordinator import figures as coordinator
 from casync import cli
-from casync.bench import simulate
+from casync.bench import planned, simulate
 from casync.bench.simulate import gradients_of
 from casync.bench.units import parse_rate, parse_seconds
 from casync.config.settings import Config
 from casync.errors import InvalidArgumentError
+from casync.plan.plans import GradientPlan, Plans, write_plans
 from support.files import ROOT
 
 
@@ -143,3 +146,73 @@ def test_efficiency_is_left_out_where_nothing_says_what_is_computed(capsys):
     assert "0.00  " not in capsys.readouterr().out.splitlines()[-1].partition("MiB")[2]
     assert simulate.main(["--gradients", "4x10000", "--topology", "ps", "--backward", "1s"]) == 0
     assert " 1.00 " in capsys.readouterr().out
+
+
+def plan_file(folder, plans, **world):
+    path = folder / "plan.json"
+    write_plans(path, Plans(plans, **world))
+    return str(path)
+
+
+def test_a_plan_file_says_gradients_and_how_they_go(tmp_path, capsys):
+    plan = GradientPlan("ring", "fp16", 8, tensor="float32 (1024, 512, 2)")
+    path = plan_file(tmp_path, {"w": plan, "b": replace(plan, codec="onebit")}, host_of=(0, 0, 1, 1, 2, 2))
+    found = planned.read(path)
+    assert (found.nodes, found.ranks_per_node, found.rate, found.codecs) == (3, 2, None, {})
+    assert found.gradients == [(1024, 1024)] * 2
+    assert [one["codec"] for one in found.plans] == ["onebit", "fp16"], "backwards: the first is ready first"
+    one = {"nodes": 3, "ranks_per_node": 2, "topology": "ring", "compression": "always(fp16)", "partitions": 8}
+    alone = simulate.predict([(1024, 1024)], **one)
+    planned_step = simulate.predict([(1024, 1024)], nodes=3, ranks_per_node=2, plans=found.plans[1:])
+    assert planned_step["step_s"] == alone["step_s"]
+    assert simulate.main(["--plan-file", path, "--rate", "10gbit"]) == 0
+    out = capsys.readouterr().out
+    assert "6 ranks on 3 hosts, 2 gradients of 8.00 MiB" in out
+    assert out.count("as planned") == out.count(" ms ") == 1
+
+
+def test_what_a_job_has_measured_is_taken_from_its_plan_file(tmp_path, capsys):
+    plan = GradientPlan(
+        "ps", "onebit", 4, tensor="float32 (1000000,)", measured_inter_s_per_byte=1e-7,
+        measured_encode_s_per_byte=1e-6, measured_decode_s_per_byte=1e-9,
+    )  # fmt: skip
+    path = plan_file(tmp_path, {"w": plan}, host_of=(0, 1))
+    assert planned.read(path).rate == pytest.approx(1e7)
+    slow = [
+        simulate.main(["--plan-file", path, *more]) == 0 and capsys.readouterr().out
+        for more in ([], ["--rate", "1gbit"])
+    ]
+    steps = [float(re.search(r"([\d.]+) ms", out)[1]) for out in slow]
+    assert steps[0] > steps[1] > 2000, "half of 4 MB, and the sum of the other half, encoded at 1 us a byte"
+
+
+def test_steps_of_plans_that_go_in_turns_are_averaged_over_a_common_multiple(tmp_path):
+    def plan(period):
+        return GradientPlan("ring", "none", 4, period=period, tensor="float32 (1000000,)")
+
+    plans = planned.read(plan_file(tmp_path, {"a": plan(2), "b": plan(3)})).plans
+    both = simulate.predict([(1_000_000, 1)] * 2, nodes=4, plans=plans)
+    whole = simulate.predict([(1_000_000, 1)], nodes=4, topology="ring", partitions=4)
+    assert both["sent_bytes"] == pytest.approx(whole["sent_bytes"] * (1 / 2 + 1 / 3), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "says"),
+    [
+        ("", "it does not say its tensor"),
+        ("float16 (64, 3)", "its tensor is 'float16"),
+        ("float32 64", "its tensor is"),
+    ],
+)
+def test_a_plan_that_cannot_be_simulated_is_refused(tmp_path, capsys, tensor, says):
+    path = plan_file(tmp_path, {"w": GradientPlan(tensor=tensor)})
+    with pytest.raises(SystemExit):
+        simulate.main(["--plan-file", path])
+    assert says in capsys.readouterr().err
+    for wrong in (["--codec", "fp16"], ["--gradients", "vgg19"], ["--topology", "ps"]):
+        with pytest.raises(SystemExit):
+            simulate.main(["--plan-file", path, *wrong])
+        assert "a plan file says gradients, codecs and topologies" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        simulate.main(["--plan-file", str(tmp_path / "none.json")])
+    assert "No such file" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "casync/error.hpp"
@@ -13,6 +14,8 @@
 
 namespace casync {
 namespace {
+
+constexpr std::size_t kMostSteps = 840;  // a multiple of all periods up to 8
 
 constexpr Nanoseconds from_seconds(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
 
@@ -78,6 +81,8 @@ Simulation simulate(const SimulationRequest& request) {
   }
   const auto size = static_cast<int>(request.host_of.size());
   if (size == 0) throw InvalidArgument("a simulation needs at least one rank");
+  if (!request.plans.empty() && request.plans.size() != request.gradients.size())
+    throw InvalidArgument(detail::concat(request.plans.size(), " plans for ", request.gradients.size(), " gradients"));
   const CostTable costs = planned_costs(request);
 
   Simulation result;
@@ -96,17 +101,23 @@ Simulation simulate(const SimulationRequest& request) {
     tensor.signature.shape = request.gradients[g];
     tensor.signature.compression = request.compression;
     tensor.signature.topology = request.topology;
-    Decision decision =
-        plan_gradient({tensor.name, tensor.signature, hosts, costs, request.planner, load, Codec::kLateStep});
-    decision.plan.partitions = request.partitions.value_or(decision.plan.partitions);
-    if (decision.plan.period > 1) {
-      offsets.deal(tensor.name, decision.plan);
-      interval = decision.plan.period;
+    if (request.plans.empty()) {
+      Decision decision =
+          plan_gradient({tensor.name, tensor.signature, hosts, costs, request.planner, load, Codec::kLateStep});
+      decision.plan.partitions = request.partitions.value_or(decision.plan.partitions);
+      if (decision.plan.period > 1) {
+        offsets.deal(tensor.name, decision.plan);
+      } else {
+        load = std::move(decision.load);
+      }
+      tensor.plan = std::move(decision.plan);
     } else {
-      load = std::move(decision.load);
+      tensor.plan = request.plans[g];
     }
-    result.plans.push_back(decision.plan);
-    tensor.plan = std::move(decision.plan);
+    interval = std::lcm(interval, std::size_t{tensor.plan.period});
+    if (interval > kMostSteps)
+      throw InvalidArgument(detail::concat("the periods of these plans have no multiple up to ", kMostSteps));
+    result.plans.push_back(tensor.plan);
     submissions.push_back(
         {static_cast<std::uint32_t>(g), from_seconds(all > 0 ? request.backward_s * before / all : 0), 0});
     before -= static_cast<double>(request.gradients[g].numel());

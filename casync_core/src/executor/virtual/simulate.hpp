@@ -33,7 +33,8 @@ struct SimulationRequest {
   std::optional<std::uint32_t> partitions;  ///< of each gradient, in place of what the planner finds
   std::size_t pool_bytes = kPoolBytes;      ///< of each rank, for payloads and partial sums
   std::uint64_t seed = 1;
-  std::string timeline;  ///< a file, to which what rank 0 does is written as a trace; empty: none
+  std::vector<GradientPlan> plans;  ///< of the gradients, in their order; empty: as the planner finds
+  std::string timeline;             ///< a file, to which what rank 0 does is written as a trace; empty: none
 };
 
 struct Simulation {
