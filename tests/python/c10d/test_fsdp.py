@@ -66,6 +66,22 @@ def test_replicas_are_reduced_by_name(jobs: Jobs, reduce: str) -> None:
         assert note["sent"] < 0.1 * note["numel"] * 4, "of what the all-reduce sends uncompressed"
 
 
+def test_between_replicas_gradients_may_wait_for_a_later_step(jobs: Jobs) -> None:
+    exact = jobs.trained("digits", "none", "replicate")
+    note = jobs.trained("digits", "covap(none, interval=2)", "replicate")
+    assert note["alike"]
+    assert note["loss"] < exact["loss"] + 0.1
+    assert note["sent"] < 0.6 * exact["sent"]
+    assert {name.partition(".")[0] for name, total in note["pending"].items() if total != 0} == {"replicate"}
+
+
+def test_shards_may_not_wait(tmp_path: Path) -> None:
+    words = ("digits", "covap(none, interval=2)", "shard", str(tmp_path / "checkpoint"))
+    done = torchrun(tmp_path, 2, str(HERE / "fsdp_training.py"), *words)
+    assert done.returncode != 0
+    assert "a reducescatter would keep a residual of the whole input on every rank" in done.stderr
+
+
 def test_what_is_pending_is_as_much_on_another_number_of_ranks(jobs: Jobs) -> None:
     saved = jobs.trained("digits", "onebit", "shard")
     resumed = jobs.trained("digits", "onebit", "shard", 3, "resume")
