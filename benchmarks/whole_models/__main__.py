@@ -48,13 +48,13 @@ def job(
     return figures_of(lab, ranks, "benchmarks.whole_models.worker", words, timeout=1200)
 
 
-def saved(model: str, rate: str, per_host: int, rounds: int) -> dict[str, Any]:
+def saved(model: str, rate: str, per_host: int, rounds: Sequence[str]) -> dict[str, Any]:
     """Seconds of a step by saved plans and beside them, and what was predicted of the plans."""
     ranks = HOSTS * per_host
     with Netlab(HOSTS, rate) as lab, tempfile.TemporaryDirectory() as folder:
         goodput = lab.goodput() / 8
         job(lab, ranks, "save", model, SAVED, folder)
-        seconds = job(lab, ranks, "run", model, (*SAVED, *BESIDE), folder, "--rounds", str(rounds))
+        seconds = job(lab, ranks, "run", model, (*SAVED, *BESIDE), folder, *rounds)
         plans = {one.label: read_plans(Path(folder) / f"{one.label}.json") for one in SAVED}
     interval = max(plan.period for plan in plans["covap"].values())
     in_turns = predict(
@@ -65,11 +65,13 @@ def saved(model: str, rate: str, per_host: int, rounds: int) -> dict[str, Any]:
     return {"seconds": seconds, "predicted": predicted, "interval": interval, "goodput": goodput}
 
 
-def by_topology(contenders: Sequence[Contender], model: str, rate: str, per_host: int, rounds: int) -> dict[str, Any]:
+def by_topology(
+    contenders: Sequence[Contender], model: str, rate: str, per_host: int, rounds: Sequence[str]
+) -> dict[str, Any]:
     """Seconds of a step by contender, and what the simulator says."""
     with Netlab(HOSTS, rate) as lab, tempfile.TemporaryDirectory() as folder:
         goodput = lab.goodput() / 8
-        seconds = job(lab, HOSTS * per_host, "run", model, contenders, folder, "--rounds", str(rounds))
+        seconds = job(lab, HOSTS * per_host, "run", model, contenders, folder, *rounds)
 
     def simulated(one: Contender) -> float:
         found = predict(
@@ -82,7 +84,7 @@ def by_topology(contenders: Sequence[Contender], model: str, rate: str, per_host
     return {"seconds": seconds, "predicted": predicted, "goodput": goodput}
 
 
-def covap(rate: str, per_host: int, rounds: int) -> dict[str, Any]:
+def covap(rate: str, per_host: int, rounds: Sequence[str]) -> dict[str, Any]:
     """Seconds of a step by ratio of communication to the backward pass, and those of a byte that waits."""
     gradients, ranks = gradients_of(SLEEPER), HOSTS * per_host
     found: dict[str, Any] = {"ratios": {}}
@@ -96,7 +98,7 @@ def covap(rate: str, per_host: int, rounds: int) -> dict[str, Any]:
                 contenders = sleeping(max(1, round(ratio)))
                 sleep = ("--backward", str(communication_s / ratio))
                 job(lab, ranks, "save", SLEEPER, contenders[-1:], folder, *sleep)
-                seconds = job(lab, ranks, "run", SLEEPER, contenders, folder, "--rounds", str(rounds), *sleep)
+                seconds = job(lab, ranks, "run", SLEEPER, contenders, folder, *rounds, *sleep)
                 plans = read_plans(Path(folder) / f"{contenders[-1].label}.json")
                 interval = max(plan.period for plan in plans.values())
                 found["ratios"][str(ratio)] = {"seconds": seconds, "interval": interval}
@@ -112,12 +114,14 @@ def main() -> None:
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turn", type=int, default=8, help="steps one after the other, a multiple of covap's interval")
     parser.add_argument("--json", type=Path, default=FIGURES)
     parser.add_argument("--page", type=Path, help="put the tables there")
     given = parser.parse_args()
     kept: dict[str, Any] = json.loads(given.json.read_text()) if given.json.exists() else {}
     if given.what != "show":
-        sizes = (given.rate, given.ranks_per_host, given.rounds)
+        rounds = ("--rounds", str(given.rounds), "--turn", str(given.turn))
+        sizes = (given.rate, given.ranks_per_host, rounds)
         if given.what == "saved":
             found = saved(given.model, *sizes)
         elif given.what == "covap":

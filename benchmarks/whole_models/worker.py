@@ -24,7 +24,6 @@ from benchmarks.whole_models.contenders import Contender
 from casync.bench.simulate import gradients_of
 from casync.plan.plans import Plans, read_plans, write_plans
 
-TURN = 8  # steps of a contender one after the other: a whole number of covap's intervals
 COVAP_STEPS = 24  # until covap has its interval
 BEFORE = 2  # turns that are not measured
 
@@ -56,14 +55,14 @@ def step_of(label: str, model: Model, compression: str, topology: str) -> Step:
     return step
 
 
-def turn_s(step: Step, model: Model) -> float:
+def turn_s(step: Step, model: Model, steps: int) -> float:
     """Seconds of a step, the mean of a turn, on the slowest rank."""
     dist.barrier()
     begin = time.perf_counter()
-    for _ in range(TURN):
+    for _ in range(steps):
         step()
         release(model)
-    return slowest((time.perf_counter() - begin) / TURN)[0]
+    return slowest((time.perf_counter() - begin) / steps)[0]
 
 
 def save(contenders: list[Contender], new_model: Callable[[], Model], folder: Path, seconds: float) -> None:
@@ -88,7 +87,7 @@ def save(contenders: list[Contender], new_model: Callable[[], Model], folder: Pa
 
 
 def run(
-    contenders: list[Contender], new_model: Callable[[], Model], folder: Path, rounds: int
+    contenders: list[Contender], new_model: Callable[[], Model], folder: Path, rounds: int, turn: int
 ) -> dict[str, list[float]]:
     """Seconds of a step by contender, in each round. Those that have a plan file follow it."""
     together = folder / "together.json"
@@ -106,11 +105,11 @@ def run(
         steps[one.label] = step_of(one.label, models[one.label], compression, one.topology)
     for _ in range(BEFORE):
         for label, step in steps.items():
-            turn_s(step, models[label])
+            turn_s(step, models[label], turn)
     seconds: dict[str, list[float]] = {label: [] for label in steps}
     for _ in range(rounds):
         for label, step in steps.items():
-            seconds[label].append(turn_s(step, models[label]))
+            seconds[label].append(turn_s(step, models[label], turn))
     hvd.shutdown()
     return seconds
 
@@ -143,6 +142,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--backward", type=float, default=0.0, help="seconds that the backward pass sleeps")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turn", type=int, default=8, help="steps of a contender one after the other")
     parser.add_argument("--seconds", type=float, default=120.0, help="that a contender may take to settle")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -163,7 +163,7 @@ def main() -> None:
     elif given.what == "save":
         save(contenders, new_model, given.folder, given.seconds)
     else:
-        found = run(contenders, new_model, given.folder, given.rounds)
+        found = run(contenders, new_model, given.folder, given.rounds, given.turn)
     if rank == 0:
         given.out.write_text(json.dumps(found))
     dist.barrier()

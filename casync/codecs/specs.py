@@ -125,6 +125,13 @@ def interval_of(codec: str) -> int:
     return int(_core.interval_of(codec))
 
 
+def rises(codec: str) -> bool:
+    """Whether it is a covap in which what waits counts for less in the first steps."""
+    from casync import _core
+
+    return bool(_core.rises(codec))
+
+
 def is_cast(codec: str) -> bool:
     """Whether the codec is `fp16` or `bf16`, which keep nothing."""
     return codec in CASTS

@@ -99,7 +99,15 @@ class Settings:
         return monitor
 
     def with_rules(self, rules: Rules) -> Settings:
-        """Return these settings with other codecs. Raises `NotAvailableError` where a monitor cannot watch them."""
+        """Return these settings with other codecs, from a step on that is not the first. Raises `NotAvailableError` for
+        those that have to be there from the first, and where a monitor cannot watch them.
+        """
+        late = next((codec for _, codec in rules.pairs if codecs.rises(codec)), None)
+        if late is not None and late not in (codec for _, codec in self.rules.pairs):
+            raise NotAvailableError(
+                f"compression {late!r}: its coefficient rises with the steps of a gradient from the first one on, so "
+                "set_compression() cannot begin with it later. Leave init out, or name it when the optimizer is made"
+            )
         found = replace(self, rules=rules)
         return replace(found, monitor=found._watcher(self.monitor, may_watch=True))
 

@@ -51,7 +51,7 @@ def table(plans: Mapping[str, GradientPlan]) -> list[str]:
                 plan.codec,
                 str(plan.partitions),
                 shown(plan.topology),
-                "all" if plan.period == 1 else f"s mod {plan.period} = {plan.offset}",
+                _steps(plan),
                 str(plan.first_owner),
                 str(plan.epoch),
                 _bytes(plan.payload_bytes),
@@ -94,6 +94,14 @@ def explanations(plans: Mapping[str, GradientPlan]) -> list[str]:
 def _way(plan: GradientPlan) -> str:
     phases = described(plan.topology)
     return f"{shown(plan.topology)} ({phases})" if phases else shown(plan.topology)
+
+
+def _steps(plan: GradientPlan) -> str:
+    if plan.period == 1:
+        return "all"
+    if plan.partitions >= plan.period:
+        return f"all, 1/{plan.period} in each"
+    return f"s mod {plan.period} = {plan.offset}"
 
 
 def _when(plan: GradientPlan) -> str:

@@ -55,9 +55,13 @@ class FixedPlans:
 
     def report_unused(self, used: Mapping[str, GradientPlan]) -> None:
         """Warn of plans in the file that are not among those `used`. A plan file of another model would otherwise
-        change nothing, without a word.
+        change nothing, without a word. A plan that holds until a step may have been used and be over.
         """
-        unused = [name for name, plan in self._plans.items() if used.get(name) != plan and not plan.on_trial]
+        unused = [
+            name
+            for name, plan in self._plans.items()
+            if used.get(name) != plan and not plan.on_trial and (plan.until == 0 or name not in used)
+        ]
         if unused:
             _LOG.warning(
                 "%d of the %d plans in %s were not used, the first of them that of %s: no such tensor was allreduced, "

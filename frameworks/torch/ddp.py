@@ -134,11 +134,12 @@ class DdpState:
         rules = self._checked(compression, self._monitor).rules
         if self._names:
             codecs.check_rules(rules, shapes_of(self._names), may_warn=default.session().rank == 0)
+        settings = self._gradients.settings.with_rules(rules) if self._gradients is not None else None
         self._compression = compression
         if self._loaded is not None:  # and no step was made since
             self._loaded = {**self._loaded, "unsent": sorted({*self._loaded["residuals"], *self._loaded["states"]})}
-        if self._gradients is not None and self._loss_scale is not None:
-            self._gradients.set_settings(self._gradients.settings.with_rules(rules))
+        if self._gradients is not None and settings is not None and self._loss_scale is not None:
+            self._gradients.set_settings(settings)
             self._loss_scale.set_rules(rules)
 
     def state_dict(self) -> dict[str, Any]:

@@ -202,6 +202,8 @@ std::uint32_t interval_of(std::string_view text);
 /// Whether a codec of this compression, or one that `auto` may choose, keeps something of a gradient between steps; or
 /// what waits for a later step does.
 bool keeps_state(std::string_view text);
+/// Whether it is a covap(...) in which what waits counts for less at first.
+bool rises(std::string_view text);
 
 /// The codecs that a compression may become and that a GPU computes, as canonical specs; `none` is not among them: it
 /// needs nothing but what one of them brings. Throws as `check_compression` does.

@@ -141,6 +141,7 @@ void bind_codec(py::module_& module) {
              "In one of how many steps a gradient with such a text is synchronised: 1 without covap(...).");
   module.def("takes_momentum", &takes_momentum, "text"_a,
              "Whether the codec of such a text takes over the optimizer's momentum.");
+  module.def("rises", &rises, "text"_a, "Whether it is a covap in which what waits counts for less at first.");
   module.def("keeps_state", &keeps_state, "text"_a,
              "Whether a codec of such a text keeps something of a gradient between steps: a residual, or more.");
   module.def("device_codecs", &device_codecs, "text"_a,

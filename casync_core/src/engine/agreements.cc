@@ -191,7 +191,8 @@ std::shared_ptr<const TaskGraph> Agreements::make_graph(const Agreement& agreeme
     request.shape.rows = std::accumulate(agreement.rows.begin(), agreement.rows.end(), std::int64_t{0});
     request.splits = elements_of(splits, agreement.name, signature);
   }
-  const bool provisional = agreement.plan.until > 0 && codec->info().identity;  // any other codec has its own to keep
+  // Any other codec has its own to keep, and what waits is kept in any case.
+  const bool provisional = agreement.plan.until > 0 && codec->info().identity && period == 1;
   const bool counts = provisional || agreement.plan.period > 1;
   const Coefficient coefficient = period > 1 ? agreement.plan.coefficient : Coefficient{};
   const auto build = [&] {

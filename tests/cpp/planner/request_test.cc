@@ -62,9 +62,20 @@ std::string refusal(const char* text) {
   return {};
 }
 
+TEST(ParseCovap, GivesTheCoefficient) {
+  const Compression found = parse_compression("always(covap(fp16, init=0.25, interval=2, ascend_range=.5))");
+  EXPECT_EQ(found.coefficient, (Coefficient{0.25, 50, 0.5}));
+  EXPECT_FLOAT_EQ(found.coefficient.at(0), 0.25F);
+  EXPECT_FLOAT_EQ(found.coefficient.at(49), 0.25F);
+  EXPECT_FLOAT_EQ(found.coefficient.at(50), 0.75F);
+  EXPECT_FLOAT_EQ(found.coefficient.at(100), 1.0F);
+  EXPECT_FLOAT_EQ(found.coefficient.at(~0U), 1.0F);
+}
+
 TEST(ParseCovap, GivesTheCodecAndTheInterval) {
   const auto read = [](const char* text) {
-    const auto [always, interval, choice] = parse_compression(text);
+    const auto [always, interval, coefficient, choice] = parse_compression(text);
+    EXPECT_EQ(coefficient, Coefficient{}) << text;
     return std::tuple(always, interval, choice);
   };
   EXPECT_EQ(read("covap(fp16, interval=4)"), std::tuple(false, 4U, "fp16"));

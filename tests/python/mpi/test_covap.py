@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import casync
-from casync.plan.plans import write_plans
+from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.plan.plans import GradientPlan, write_plans
 from casync.session import default
 from support.replicas import assert_same, assert_same_bits, assert_same_everywhere
 from support.training import batch_of, make_model, new_session, step
@@ -475,3 +476,32 @@ def test_a_gradient_that_changes_to_every_step_brings_what_waited(rank, size, se
         delivered += float(result[0])
         assert bool((result == result[0]).all())
     assert delivered == total
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+def test_what_waits_goes_on_where_another_plan_follows(tmp_path, several, rank, offset):
+    given = GradientPlan("ps", "none", until=3, period=4, offset=offset)
+    if rank == 0:
+        write_plans(tmp_path / "plan.json", {"allreduce.w": given})
+    path = numpy_hvd.broadcast_object(str(tmp_path / "plan.json"))
+    new_session(plan_file=path)
+    delivered = sum(hvd.allreduce(torch.ones(5000), name="w", compression="auto") for _ in range(12))
+    assert not left_of("w", 5000).any()
+    np.testing.assert_allclose(delivered.numpy(), 12)
+
+
+def test_a_plan_file_cannot_have_momentum_wait(tmp_path, several, rank):
+    if rank == 0:
+        write_plans(tmp_path / "plan.json", {"allreduce.w": GradientPlan("ps", "dgc", period=4)})
+    new_session(plan_file=numpy_hvd.broadcast_object(str(tmp_path / "plan.json")))
+    with pytest.raises(InvalidArgumentError, match="one step of 4, and dgc takes over the optimizer's momentum"):
+        hvd.allreduce(torch.ones(5000), name="w", compression="auto")
+
+
+def test_the_coefficient_cannot_begin_to_rise_later():
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    for late in ("covap(fp16, interval=4, init=0.5)", {"0.*": "covap(fp16, init=0.5)", "*": "none"}):
+        with pytest.raises(NotAvailableError, match="coefficient rises with the steps of a gradient from the first"):
+            optimizer.set_compression(late)
+    optimizer.set_compression("covap(fp16, interval=4)")

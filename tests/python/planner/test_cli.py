@@ -52,11 +52,13 @@ def test_table_is_aligned():
 
 
 def test_steps_are_in_the_table_where_a_gradient_waits():
-    plans = {"a": GradientPlan("ps", "fp16", 4, 0, 1, period=4, offset=2), "b": GradientPlan()}
-    assert [line[:42].rstrip() for line in table(plans)] == [
+    whole, in_parts = (GradientPlan("ps", "fp16", count, 0, 1, period=4, offset=2) for count in (3, 4))
+    plans = {"a": whole, "b": in_parts, "c": GradientPlan()}
+    assert [line[:46].rstrip() for line in table(plans)] == [
         "gradient  codec  K  topology  steps",
-        "a         fp16   4  ps        s mod 4 = 2",
-        "b         none   1  direct    all",
+        "a         fp16   3  ps        s mod 4 = 2",
+        "b         fp16   4  ps        all, 1/4 in each",
+        "c         none   1  direct    all",
     ]
 
 

@@ -81,14 +81,17 @@ def test_plans_are_those_of_a_session():
 
 
 def test_it_says_what_each_coordinator_costs():
-    """Within a tenth of what was measured on netlab: docs/internals/coordinator.md."""
+    """As measured on netlab (docs/internals/coordinator.md): the local one within a tenth, the global one within a
+    quarter, and slower than that.
+    """
     figures = json.loads((ROOT / "docs/figures/coordinator.json").read_text(encoding="utf-8"))
     for network, found in figures["networks"].items():
         simulated = coordinator.simulated(coordinator.NETWORKS[network], found["goodput"])
         for name, kinds in simulated.items():
             for kind, seconds in kinds.items():
                 measured = statistics.median(found["seconds"][name][kind])
-                assert seconds == pytest.approx(measured, rel=0.1), (name, kind)
+                assert seconds == pytest.approx(measured, rel=0.1 if kind == "local" else 0.25), (name, kind)
+            assert kinds["global"] > kinds["local"]
 
 
 def test_units():

@@ -10,7 +10,6 @@ namespace casync {
 
 namespace {
 
-constexpr std::size_t kAnswerBytes = 64;  // that a body may start
 constexpr std::size_t kPacketBytes = 1448;
 constexpr double kQuantumBytes = 4096;
 
@@ -148,6 +147,8 @@ std::uint64_t VirtualNetwork::new_message(Rank from, Rank to) {
   return index;
 }
 
+/// A head of one packet passes what moves, unless a longer one of its pair is before it. What moves next in its pair
+/// takes its bytes too.
 void VirtualNetwork::send_head(Rank from, Rank to, std::vector<std::byte>&& head) {
   CASYNC_CHECK(to != from && head.size() <= options_.head_bytes, "rank ", from, " sends a head of ", head.size(),
                " bytes to ", to);
@@ -155,30 +156,19 @@ void VirtualNetwork::send_head(Rank from, Rank to, std::vector<std::byte>&& head
   const std::uint64_t message = new_message(from, to);
   const std::size_t bytes = head.size();
   messages_[message].head.swap(head);
-  const auto flowing = pair(from, to).flowing;
-  if (connected(from, to) && flowing) {
-    messages_[*flowing].behind.emplace_back(kHead, message);
-  } else {
-    queue_head(from, to, bytes, kHead, message);
-  }
-}
-
-/// A head of one packet passes what moves, unless a longer one of its pair is before it. What moves next in its pair
-/// takes its bytes too.
-void VirtualNetwork::queue_head(Rank from, Rank to, std::size_t bytes, std::uint32_t what, std::uint64_t message) {
   Pair& way = pair(from, to);
-  if (bytes > kPacketBytes || !way.queues[kHeads].empty()) return queue(from, to, kHeads, {message, bytes, what});
+  if (bytes > kPacketBytes || !way.queues[kHeads].empty()) return queue(from, to, kHeads, {message, bytes});
   way.passed += bytes;
-  arrive(from, to, what, message,
+  arrive(from, to, message,
          static_cast<Nanoseconds>(static_cast<double>(bytes) / speed(from, to).bytes_per_second * 1e9));
 }
 
 /// A head arrives that leaves after this time.
-void VirtualNetwork::arrive(Rank from, Rank to, std::uint32_t what, std::uint64_t message, Nanoseconds span) {
+void VirtualNetwork::arrive(Rank from, Rank to, std::uint64_t message, Nanoseconds span) {
   Pair& way = pair(from, to);
   const Nanoseconds time = agenda_.now() + span + speed(from, to).latency;
   way.last_head = std::max(way.last_head + 1, time + agenda_.up_to(options_.jitter));
-  agenda_.at(way.last_head, *this, what, message);
+  agenda_.at(way.last_head, *this, kHead, message);
 }
 
 void VirtualNetwork::send_body(Rank from, Rank to, std::span<const std::byte> body, std::uint64_t id) {
@@ -206,27 +196,7 @@ void VirtualNetwork::match(Rank from, Rank to) {
   CASYNC_CHECK(bytes == messages_[message].accepted.memory.size(), "rank ", from, " sent ", bytes, " bytes, rank ", to,
                " accepted ", messages_[message].accepted.memory.size());
   for (const Rank end : {from, to}) ports_[end]->moves(1);
-  if (!connected(from, to) || bytes <= options_.connection->eager_bytes) return flow(message);
-  // The receiver's answer.
-  const auto flowing = pair(to, from).flowing;
-  if (flowing) {
-    messages_[*flowing].behind.emplace_back(kMayStart, message);
-  } else {
-    queue_head(to, from, kAnswerBytes, kMayStart, message);
-  }
-}
-
-void VirtualNetwork::flow(std::uint64_t value) {
-  const Message& message = messages_[value];
-  if (connected(message.from, message.to)) {
-    pair(message.from, message.to).flowing = value;
-    if (taken_at_once(message)) agenda_.at(agenda_.now(), *this, kLeft, value);
-  }
-  queue(message.from, message.to, kBodies, {value, message.sent.bytes.size(), kLanded});
-}
-
-bool VirtualNetwork::taken_at_once(const Message& message) const {
-  return connected(message.from, message.to) && message.sent.bytes.size() <= options_.connection->buffer_bytes;
+  queue(from, to, kBodies, {message, bytes});
 }
 
 /// Bodies of a pair move one after the other, and so do its heads.
@@ -264,12 +234,12 @@ void VirtualNetwork::through(Fabric& fabric) {
     const Queued one = way.queues[kind].front();
     way.queues[kind].pop_front();
     if (kind == kHeads) {
-      arrive(from, to, one.what, one.message, 0);
+      arrive(from, to, one.message, 0);
     } else {
-      if (!taken_at_once(messages_[one.message])) agenda_.at(now, *this, kLeft, one.message);
+      agenda_.at(now, *this, kLeft, one.message);
       const Nanoseconds landed = now + speed(from, to).latency + 1 + agenda_.up_to(options_.jitter);
       way.last_body = std::max(way.last_body, landed);
-      agenda_.at(way.last_body, *this, one.what, one.message);
+      agenda_.at(way.last_body, *this, kLanded, one.message);
     }
     if (!way.queues[kind].empty()) start(from, to, kind);
     tell_gone(way);
@@ -279,7 +249,6 @@ void VirtualNetwork::through(Fabric& fabric) {
 
 void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
   if (what == kThrough) return through(fabrics_[value]);
-  if (what == kMayStart) return flow(value);
   Message& message = messages_[value];
   Pair& way = pair(message.from, message.to);
   if (way.cut) {
@@ -307,11 +276,6 @@ void VirtualNetwork::happen(std::uint32_t what, std::uint64_t value) {
     case kLanded:
       receiver.moves(-1);
       if (message.left && !to_gone) receiver.deliver({Port::Kind::body, message.from, message.accepted.id, {}}, rings);
-      if (way.flowing == value) way.flowing.reset();
-      for (const auto& [waiting, which] : std::exchange(message.behind, {})) {
-        const Message& next = messages_[which];
-        queue_head(message.from, message.to, waiting == kHead ? next.head.size() : kAnswerBytes, waiting, which);
-      }
       break;
     case kDown:
       if (!to_gone) receiver.deliver({Port::Kind::down, message.from, 0, {}}, rings);

@@ -21,22 +21,12 @@ struct LinkSpeed {
   Nanoseconds latency = 50'000;
 };
 
-/// How a pair of ranks on two hosts shares its connection, if it has one, as with MPI over TCP.
-struct Connection {
-  /// Bytes that it takes from the sender ahead of the link. A body that has its place there counts as sent, and heads
-  /// that come later wait behind it.
-  std::size_t buffer_bytes = 0;
-  /// A longer body starts when the receiver's answer has come back, which waits behind what the receiver sends.
-  std::size_t eager_bytes = 0;
-};
-
 struct NetworkOptions {
-  std::vector<std::uint32_t> host_of;      ///< per rank; ranks of one host share its link to the others
-  LinkSpeed between{};                     ///< hosts
-  LinkSpeed within{1e10, 2'000};           ///< a host
-  std::vector<double> host_speed{};        ///< per host: factor of its link's speed; empty: 1 for all
-  std::optional<Connection> connection{};  ///< nothing: heads pass bodies, and all bodies start unasked
-  Nanoseconds jitter = 0;                  ///< a message takes up to this much longer
+  std::vector<std::uint32_t> host_of;  ///< per rank; ranks of one host share its link to the others
+  LinkSpeed between{};                 ///< hosts
+  LinkSpeed within{1e10, 2'000};       ///< a host
+  std::vector<double> host_speed{};    ///< per host: factor of its link's speed; empty: 1 for all
+  Nanoseconds jitter = 0;              ///< a message takes up to this much longer
   std::size_t head_bytes = 32 << 10;
   bool copies = true;  ///< false: bodies have lengths but no contents
 };
@@ -68,7 +58,7 @@ class VirtualNetwork final : private Agenda::Actor {
  private:
   class Port;
   enum Kind : std::uint8_t { kHeads, kBodies, kKinds };
-  enum What : std::uint32_t { kHead, kMayStart, kThrough, kLeft, kLanded, kDown };
+  enum What : std::uint32_t { kHead, kThrough, kLeft, kLanded, kDown };
   struct Sent {
     std::span<const std::byte> bytes;
     std::uint64_t id;
@@ -80,14 +70,12 @@ class VirtualNetwork final : private Agenda::Actor {
   struct Queued {
     std::uint64_t message;
     std::size_t bytes;
-    std::uint32_t what;  // happens when it arrives
   };
   struct Pair {
     std::deque<Sent> sent;
     std::deque<Accepted> accepted;
-    Nanoseconds last_head = -1;              // when the last head sent arrives
-    Nanoseconds last_body = -1;              // when the last body that has started arrives
-    std::optional<std::uint64_t> flowing{};  // the last body that the connection has taken, until it has landed
+    Nanoseconds last_head = -1;                                    // when the last head sent arrives
+    Nanoseconds last_body = -1;                                    // when the last body that has started arrives
     std::array<std::deque<Queued>, kKinds> queues{};               // of each, the first message moves
     std::optional<std::pair<std::uint64_t, Nanoseconds>> heard{};  // that the sender is gone: message, soonest time
     std::size_t passed = 0;                                        // bytes of heads that passed what moved
@@ -101,8 +89,7 @@ class VirtualNetwork final : private Agenda::Actor {
     std::vector<std::byte> head;
     Sent sent{};
     Accepted accepted{};
-    bool left = false;                                              // a body: its last byte has left the sender
-    std::vector<std::pair<std::uint32_t, std::uint64_t>> behind{};  // (what, message) that waits for it to land
+    bool left = false;  // a body: its last byte has left the sender
   };
   struct Fabric {  // links that share no body with those of another one
     FairShares moving;
@@ -113,18 +100,14 @@ class VirtualNetwork final : private Agenda::Actor {
   void send_body(Rank from, Rank to, std::span<const std::byte> body, std::uint64_t id);
   void accept(Rank from, Rank to, std::span<std::byte> body, std::uint64_t id);
   void match(Rank from, Rank to);
-  void flow(std::uint64_t value);
-  bool taken_at_once(const Message& message) const;
   void queue(Rank from, Rank to, Kind kind, const Queued& one);
   void start(Rank from, Rank to, Kind kind);
-  void arrive(Rank from, Rank to, std::uint32_t what, std::uint64_t message, Nanoseconds span);
+  void arrive(Rank from, Rank to, std::uint64_t message, Nanoseconds span);
   void look(Fabric& fabric);
   void through(Fabric& fabric);
-  void queue_head(Rank from, Rank to, std::size_t bytes, std::uint32_t what, std::uint64_t message);
   void gone(Rank rank, double noticed, Nanoseconds within, const std::string& why);
   void tell_gone(Pair& way);
   bool near(Rank from, Rank to) const;
-  bool connected(Rank from, Rank to) const { return options_.connection && !near(from, to); }
   bool on_one_host() const;
   const LinkSpeed& speed(Rank from, Rank to) const { return near(from, to) ? options_.within : options_.between; }
   Fabric& fabric_of(Rank from, Rank to) { return fabrics_[near(from, to) ? 1 + options_.host_of[from] : 0]; }

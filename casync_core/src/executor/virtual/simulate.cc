@@ -19,16 +19,6 @@ constexpr std::size_t kMostSteps = 840;  // a multiple of all periods up to 8
 
 constexpr Nanoseconds from_seconds(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
 
-/// Linux gives a socket up to 4 MiB of what is to be sent, and casyncrun has MPI send up to 512 KiB unasked.
-constexpr Connection kConnection{.buffer_bytes = 4 << 20, .eager_bytes = 512 << 10};
-
-/// What a coordinator costs that asks and grants: its messages wait behind bodies, and until their receiver looks. The
-/// local one sends none, so that none of this shows.
-void charge_messages(VirtualOptions& options) {
-  options.network.connection = kConnection;
-  options.notice = 100'000;  // between two looks while bytes move (progress/idle_sleep)
-}
-
 /// What a job takes on one processor or on its device, by the costs of its codec, with the copies between both.
 Nanoseconds time_of(const Job& job, const SimulationRequest& request) {
   const std::string& spec = job.codec->info().spec;
@@ -131,7 +121,6 @@ Simulation simulate(const SimulationRequest& request) {
   options.network.between = request.between;
   options.network.within = request.within;
   options.coordinator = request.coordinator;
-  if (options.coordinator.policy != CoordinatorOptions{}.policy) charge_messages(options);
   const auto on_device = [&](const GradientPlan& plan) { return costs.device_codecs.contains(plan.codec); };
   options.workers.threads = std::ranges::any_of(result.plans, on_device) ? 1 : request.worker_threads;
   options.engine.pool_bytes = request.pool_bytes;

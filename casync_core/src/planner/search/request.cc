@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <limits>
 #include <span>
 
 #include "casync/error.hpp"
@@ -122,7 +123,7 @@ void take_parameter(Compression& found, std::string_view key, std::string_view v
     found.interval = *interval;
   } else if (key == "ascend_steps") {
     const auto steps = number_in<std::uint32_t>(value);
-    if (!steps) refuse_value("a whole number from 1 on");
+    if (!steps) refuse_value(detail::concat("a whole number from 1 to ", std::numeric_limits<std::uint32_t>::max()));
     coefficient.ascend_steps = *steps;
   } else if (key == "init" || key == "ascend_range") {
     const auto number = number_in<double>(value);
@@ -149,6 +150,10 @@ Compression parse_covap(std::string_view inside, std::string_view text) {
     taken.push_back(key);
     take_parameter(found, key, trim(part.substr(std::min(equals + 1, part.size()))), text);
   }
+  const bool rises = std::ranges::any_of(taken, [](std::string_view key) { return key.starts_with("ascend"); });
+  if (rises && std::ranges::count(taken, "init") == 0)
+    refuse_covap(text, "ascend_steps and ascend_range say how the coefficient rises from init, which is not given");
+  if (found.choice == "covap" || in_brackets(found.choice, "covap")) refuse_covap(text, "it is within another covap");
   if (parse_always(found.choice)) refuse_covap(text, "always goes around covap; write always(covap(...))");
   if (parse_auto(found.choice)) {
     refuse_covap(text,
@@ -198,7 +203,14 @@ std::optional<std::vector<std::string>> parse_auto(std::string_view text) {
   if (rest.empty()) return std::vector<std::string>{};
   if (rest.front() != '(') return std::nullopt;
   if (rest.back() != ')') refuse(text);
-  return split_specs(rest.substr(1, rest.size() - 2), text);
+  std::vector<std::string> specs = split_specs(rest.substr(1, rest.size() - 2), text);
+  for (const std::string& spec : specs) {
+    if (spec == "covap" || in_brackets(spec, "covap"))
+      refuse_covap(text,
+                   "auto compares ways by the time of single steps, and with covap no step is like the next; "
+                   "name covap alone");
+  }
+  return specs;
 }
 
 void check_compression(std::string_view text) {
@@ -239,6 +251,11 @@ std::vector<std::shared_ptr<const Codec>> codecs_of(std::string_view text) {
 std::uint32_t interval_of(std::string_view text) {
   const std::uint32_t interval = parse_compression(text).interval;
   return interval == 0 ? kMostInterval : interval;
+}
+
+bool rises(std::string_view text) {
+  const Compression compression = parse_compression(text);
+  return compression.interval != 1 && compression.coefficient.init < 1;
 }
 
 bool keeps_state(std::string_view text) {
