@@ -3,13 +3,14 @@
     python -m benchmarks.whole_models saved --rate 1gbit --ranks-per-host 2
     python -m benchmarks.whole_models lists --rate 1gbit --ranks-per-host 2
     python -m benchmarks.whole_models covap
+    python -m benchmarks.whole_models held
     python -m benchmarks.whole_models show --page docs/benchmarks.md
 
 `saved`: what `auto` and `covap(fp16)` find for ResNet50 is saved as plan files, which other jobs are given then, with
 two ranks on each of four hosts. `lists`: topk by lists of phases that have no name, and by topologies that have.
 `routes`: three codecs by topologies that have a name.
 `covap`: how much of the communication a backward pass does not hide that sleeps, where communication takes 0.5 to 4
-times as long, and what a byte that waits costs. Needs root (network namespaces). Writes the figures as JSON.
+times as long. `held`: what a byte that waits costs. Needs root (network namespaces). Writes the figures as JSON.
 """
 
 from __future__ import annotations
@@ -102,14 +103,19 @@ def covap(rate: str, per_host: int, rounds: Sequence[str]) -> dict[str, Any]:
                 plans = read_plans(Path(folder) / f"{contenders[-1].label}.json")
                 interval = max(plan.period for plan in plans.values())
                 found["ratios"][str(ratio)] = {"seconds": seconds, "interval": interval}
-        with tempfile.TemporaryDirectory() as folder:
-            found["held_s_per_byte"] = job(lab, ranks, "held", SLEEPER, (), folder)["held"][0]
     return {**found, "communication_s": communication_s}
+
+
+def held(rate: str, per_host: int) -> dict[str, float]:
+    """Seconds in which a step holds back a byte, and copies as much beside that."""
+    with Netlab(HOSTS, rate) as lab, tempfile.TemporaryDirectory() as folder:
+        found = job(lab, HOSTS * per_host, "held", SLEEPER, (), folder)
+    return {what: seconds[0] for what, seconds in found.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.whole_models", description=__doc__)
-    parser.add_argument("what", choices=("saved", "lists", "routes", "covap", "show"))
+    parser.add_argument("what", choices=("saved", "lists", "routes", "covap", "held", "show"))
     parser.add_argument("--model", default="resnet50", help="as casync simulate has it")
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--ranks-per-host", type=int, default=1)
@@ -125,7 +131,9 @@ def main() -> None:
         if given.what == "saved":
             found = saved(given.model, *sizes)
         elif given.what == "covap":
-            found = covap(*sizes)
+            given.model, found = SLEEPER, covap(*sizes)
+        elif given.what == "held":
+            given.model, found = "16 MiB", held(given.rate, given.ranks_per_host)
         else:
             found = by_topology(LISTS if given.what == "lists" else ROUTES, given.model, *sizes)
         found |= {"machine": machine.describe(), "revision": machine.revision()}

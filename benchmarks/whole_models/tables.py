@@ -15,7 +15,7 @@ Figures = Mapping[str, Any]
 
 def of(kept: Figures) -> dict[str, str]:
     """The table of each part that was measured."""
-    tables = {"saved": _saved, "lists": _by_topology, "routes": _by_topology, "covap": _covap}
+    tables = {"saved": _saved, "lists": _by_topology, "routes": _by_topology, "covap": _covap, "held": _held}
     return {what: tables[what](found) for what, found in kept.items() if what in tables}
 
 
@@ -57,6 +57,14 @@ def _covap(found: Figures) -> str:
             alone, step = steps[ALONE], steps["covap(none)"]
             cells = [ratio, str(at["interval"]), f"{1e3 * alone:.0f}", f"{1e3 * step:.0f}", f"{step / alone - 1:.1%}"]
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _held(found: Figures) -> str:
+    lines = ["| where | ms to hold back 1 MiB | ms to copy 1 MiB |", "|---|---|---|"]
+    for where, one in found.items():
+        cells = [where, *(f"{1e3 * 2**20 * one[key]:.2f}" for key in ("held_s_per_byte", "copy_s_per_byte"))]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

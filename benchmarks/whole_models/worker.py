@@ -118,20 +118,26 @@ HELD_BYTES = 16 << 20
 HELD_STEPS = 64
 
 
-def held_s_per_byte() -> float:
-    """Seconds in which a step holds back a byte of a gradient that waits: the median of steps that send nothing."""
-    hvd.init()
-    gradient = torch.ones(HELD_BYTES // 4)
-    result = torch.empty_like(gradient)
-    seconds = []
+def held() -> dict[str, list[float]]:
+    """Seconds in which a step holds back a byte of a gradient that waits, the median of steps that send nothing, and in
+    which a processor copies one, while all ranks do so.
+    """
+    hvd.init(partition_bytes=2 * HELD_BYTES)  # so it is no shards, of which some go in each step
+    gradient, copy = torch.ones(HELD_BYTES // 4), torch.empty(HELD_BYTES // 4)
+    waiting, copying = [], []
     for _ in range(HELD_STEPS):
-        dist.barrier()
-        begin = time.perf_counter()
-        handle = hvd.allreduce_async_(result.copy_(gradient), name="held", compression="covap(none, interval=8)")
-        hvd.synchronize(handle)
-        seconds.append(time.perf_counter() - begin)
+        copying.append(seconds_of(lambda: copy.copy_(gradient)))
+        waiting.append(seconds_of(lambda: hvd.allreduce_(copy, name="held", compression="covap(none, interval=8)")))
     hvd.shutdown()
-    return statistics.median(slowest(*seconds)) / HELD_BYTES
+    found = {"held_s_per_byte": waiting, "copy_s_per_byte": copying}
+    return {what: [statistics.median(slowest(*seconds)) / HELD_BYTES] for what, seconds in found.items()}
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    dist.barrier()
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
 
 
 def main() -> None:
@@ -159,7 +165,7 @@ def main() -> None:
         return Sleeping(storage, pool, given.backward) if given.backward else Model(storage, pool)
 
     if given.what == "held":
-        found = {"held": [held_s_per_byte()]}
+        found = held()
     elif given.what == "save":
         save(contenders, new_model, given.folder, given.seconds)
     else:

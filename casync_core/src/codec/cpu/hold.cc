@@ -51,11 +51,12 @@ class Hold final : public Codec {
     for (std::int64_t begin = 0; begin < segment.range.size(); begin += kAtATime) {
       const std::int64_t n = std::min(kAtATime, segment.range.size() - begin);
       const std::byte* const from = elements + static_cast<std::size_t>(begin) * size_of(segment.dtype);
-      segment.nonfinite |= load(from, segment.pre, nullptr, values.data(), n);
-      for (std::int64_t i = 0; i < n; ++i) {
-        const float value = values[static_cast<std::size_t>(i)];
-        if (std::isfinite(value)) segment.residual[begin + i] += value;
+      if (load(from, segment.pre, nullptr, values.data(), n)) {
+        segment.nonfinite = true;
+        for (float& value : values) value = std::isfinite(value) ? value : 0.0F;
       }
+      float* const residual = segment.residual + begin;
+      for (std::int64_t i = 0; i < n; ++i) residual[i] += values[static_cast<std::size_t>(i)];
     }
   }
 
