@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import casync
-from casync.errors import InvalidArgumentError, NotAvailableError
+from casync.errors import NotAvailableError
 from casync.plan.plans import GradientPlan, write_plans
 from casync.session import default
 from support.replicas import assert_same, assert_same_bits, assert_same_everywhere
@@ -488,14 +488,6 @@ def test_what_waits_goes_on_where_another_plan_follows(tmp_path, several, rank, 
     delivered = sum(hvd.allreduce(torch.ones(5000), name="w", compression="auto") for _ in range(12))
     assert not left_of("w", 5000).any()
     np.testing.assert_allclose(delivered.numpy(), 12)
-
-
-def test_a_plan_file_cannot_have_momentum_wait(tmp_path, several, rank):
-    if rank == 0:
-        write_plans(tmp_path / "plan.json", {"allreduce.w": GradientPlan("ps", "dgc", period=4)})
-    new_session(plan_file=numpy_hvd.broadcast_object(str(tmp_path / "plan.json")))
-    with pytest.raises(InvalidArgumentError, match="one step of 4, and dgc takes over the optimizer's momentum"):
-        hvd.allreduce(torch.ones(5000), name="w", compression="auto")
 
 
 def test_the_coefficient_cannot_begin_to_rise_later():

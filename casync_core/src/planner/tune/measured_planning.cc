@@ -113,13 +113,8 @@ void check_topology(const MeasuredPlanning::Options& options, const GradientPlan
 void check_period(const GradientPlan& fixed, const Signature& signature) {
   if (fixed.offset >= fixed.period)
     throw InvalidArgument(detail::concat("it synchronises step ", fixed.offset, " of ", fixed.period));
-  if (fixed.period == 1) return;
-  if (const auto why_not = why_not_held(signature))
+  if (const auto why_not = why_not_held(signature); fixed.period > 1 && why_not)
     throw InvalidArgument(detail::concat("it synchronises in one step of ", fixed.period, ", and ", *why_not));
-  if (make_codec(fixed.codec)->info().momentum)
-    throw InvalidArgument(detail::concat("it synchronises in one step of ", fixed.period, ", and ", fixed.codec,
-                                         " takes over the optimizer's momentum, so it has to see the gradient of every "
-                                         "step"));
 }
 
 /// Whether its interval is left to what is measured.
