@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.auto.worker import give_back_memory, of_label, settled
-from benchmarks.step_time.worker import Model, Step, pool_of, release, slowest
+from benchmarks.step_time.worker import Model, Step, ours, pool_of, release, slowest
 from benchmarks.whole_models.contenders import Contender
 from casync.bench.simulate import gradients_of
 from casync.plan.plans import Plans, read_plans, write_plans
@@ -41,18 +41,7 @@ def step_of(label: str, model: Model, compression: str, topology: str) -> Step:
     """A step of `model`; without a codec's name nothing is sent."""
     if not compression:
         return lambda: model().backward()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9),
-        named_parameters=[(f"{label}.{name}", parameter) for name, parameter in model.named_parameters()],
-        compression=compression,
-        topology=topology,
-    )
-
-    def step() -> None:
-        model().backward()
-        optimizer.synchronize()
-
-    return step
+    return ours(label, model, compression, topology)
 
 
 def turn_s(step: Step, model: Model, steps: int) -> float:
