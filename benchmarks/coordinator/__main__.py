@@ -43,7 +43,7 @@ def measure(lab: Netlab, hosts: int, coordinator: str, tensors: Tensors, steps: 
 
 
 def measured(network: Network, turns: int, steps: int) -> dict[str, Any]:
-    """What is found on one network: all seconds of steps, and the packets that were lost in a step."""
+    """Measure one network: the seconds of all steps, and how many packets a step loses."""
     seconds: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in COORDINATORS} for name in network.sets}
     lost = {name: dict.fromkeys(COORDINATORS, 0.0) for name in network.sets}
     with Netlab(network.hosts, network.rate, buffer_kib=network.buffer_kib) as lab:

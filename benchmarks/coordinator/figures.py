@@ -19,7 +19,7 @@ _SEEDS = range(1, 6)
 
 @dataclass(frozen=True)
 class Tensors:
-    """What a step reduces, by which topology: so many tensors of float32."""
+    """A step reduces so many tensors of float32, by this topology."""
 
     count: int
     elements: int

@@ -114,7 +114,7 @@ class Netlab:
         return found
 
     def lost_packets(self) -> int:
-        """What the switch has lost since the lab was made, because its buffers were full."""
+        """Return how many packets the switch has lost since the lab was made, because its buffers were full."""
         links = {host.link for host in self.layout.hosts}
         queues = json.loads(run(("tc", "-s", "-j", "qdisc", "show")))
         return sum(int(queue["drops"]) for queue in queues if queue["dev"] in links)

@@ -1,4 +1,4 @@
-"""What is compared, as data."""
+"""The ways that are compared, as data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Contender:
 
 
 SAVED = (Contender("auto", "auto"), Contender("covap", "covap(fp16)"))
-"""Those whose plans are saved and executed, beside `BESIDE`."""
+"""The plans of these are saved, and executed beside `BESIDE`."""
 BESIDE = (
     Contender(ALONE, ""),
     Contender("none", "none"),

@@ -27,12 +27,12 @@ class Planned:
     plans: list[dict[str, Any]]
     """As the core takes them."""
     nodes: int | None
-    """Of the job that wrote the file; None if it does not say it, or its hosts have different numbers of ranks."""
+    """Hosts of the job that wrote the file; None if it does not say them, or they have different numbers of ranks."""
     ranks_per_node: int | None
     rate: float | None
     """Bytes per second of a link between hosts, as measured; None if it was not."""
     codecs: dict[str, CodecCosts]
-    """What a processor takes, as measured, for those codecs that were."""
+    """The costs on a processor of those codecs that the job has measured."""
 
 
 def read(path: str) -> Planned:
