@@ -6,6 +6,7 @@ Each rank writes its own JUnit file.
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,10 @@ def main(name: str, paths: list[str]) -> int:
         log = os.open(RESULTS / f"{name}-rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
+    # pytest clears old folders away when it ends, and fails where another pytest was faster: each rank has its own.
+    folders = Path(tempfile.gettempdir(), f"casync-{name}-rank{rank}")
+    folders.mkdir(exist_ok=True)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folders)
     # thread: a rank that waits inside the core for a peer that is gone still ends, and shows where every thread was.
     # 180 s: ranks on two busy cores needed a minute for torch's first optimizer alone, which imports its compiler.
     # No cache: ranks would write one file at once.
