@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <queue>
+#include <functional>
 #include <utility>
 
 namespace casync {
@@ -34,10 +34,10 @@ Nanoseconds FairShares::next() const {
   return std::min(moving_.front().end, deals_);
 }
 
-std::vector<std::uint64_t> FairShares::through(Nanoseconds now) {
-  std::vector<std::uint64_t> found;
+const std::vector<std::uint64_t>& FairShares::through(Nanoseconds now) {
+  through_.clear();
   while (!moving_.empty() && moving_.front().end <= now) {
-    found.push_back(moving_.front().message);
+    through_.push_back(moving_.front().message);
     for (const std::size_t l : {moving_.front().out, moving_.front().in}) {
       if (--links_[l].messages > 0) change(now);
     }
@@ -45,7 +45,7 @@ std::vector<std::uint64_t> FairShares::through(Nanoseconds now) {
     moving_.pop_back();
   }
   if (now >= deals_) deal(now);
-  return found;
+  return through_;
 }
 
 /// Rates are to be dealt anew.
@@ -76,26 +76,26 @@ void FairShares::deal(Nanoseconds now) {
   for (std::uint32_t m = 0; m < moving_.size(); ++m) {
     for (const std::size_t l : {moving_[m].out, moving_[m].in}) users_[links_[l].first + links_[l].open++] = m;
   }
-  using Share = std::pair<double, std::size_t>;  // of each message, by link
-  std::priority_queue<Share, std::vector<Share>, std::greater<>> shares;
+  for (Moving& moving : moving_) moving.has_rate = false;
   const auto offer = [&](std::size_t l) {
-    if (links_[l].open > 0) shares.emplace(links_[l].free / static_cast<double>(links_[l].open), l);
+    if (links_[l].open == 0) return;
+    shares_.emplace_back(links_[l].free / static_cast<double>(links_[l].open), l);
+    std::ranges::push_heap(shares_, std::greater());
   };
   for (std::size_t l = 0; l < links_.size(); ++l) offer(l);
-  std::vector<bool> has_rate(moving_.size());
-  while (!shares.empty()) {
-    const auto [share, l] = shares.top();
-    shares.pop();
+  while (!shares_.empty()) {
+    std::ranges::pop_heap(shares_, std::greater());
+    const auto [share, l] = shares_.back();
+    shares_.pop_back();
     const Link& link = links_[l];
     if (link.open == 0) continue;
-    if (const double present = link.free / static_cast<double>(link.open); present > share) {
-      shares.emplace(present, l);  // others have left it more since
+    if (link.free / static_cast<double>(link.open) > share) {
+      offer(l);  // others have left it more since
       continue;
     }
     for (std::size_t u = link.first; u < link.first + link.messages; ++u) {
       Moving& moving = moving_[users_[u]];
-      if (has_rate[users_[u]]) continue;
-      has_rate[users_[u]] = true;
+      if (std::exchange(moving.has_rate, true)) continue;
       give(moving, std::max(share, kLeast * link.rate), now);
       for (const std::size_t other : {moving.out, moving.in}) {
         links_[other].free -= share;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "casync/types.hpp"
@@ -27,8 +28,8 @@ class FairShares {
   void start(std::uint64_t message, std::size_t from, std::size_t to, std::size_t bytes, Nanoseconds now);
   /// When to call through() next; kNever while nothing moves.
   Nanoseconds next() const;
-  /// The messages that are through by now, which move no longer.
-  std::vector<std::uint64_t> through(Nanoseconds now);
+  /// The messages that are through by now, which move no longer. They stand until the next call.
+  const std::vector<std::uint64_t>& through(Nanoseconds now);
 
  private:
   struct Moving {
@@ -39,6 +40,7 @@ class FairShares {
     double rate;
     Nanoseconds since;
     Nanoseconds end;
+    bool has_rate = false;  // while rates are dealt
   };
   struct Link {
     double rate;
@@ -49,6 +51,8 @@ class FairShares {
     std::size_t first = 0;  // of its messages, in users_
   };
 
+  using Share = std::pair<double, std::size_t>;  // of each message, by link
+
   static bool later(const Moving& a, const Moving& b) { return a.end > b.end; }
   static void give(Moving& moving, double rate, Nanoseconds now);
   void change(Nanoseconds now);
@@ -57,7 +61,10 @@ class FairShares {
   Nanoseconds quantum_;
   std::vector<Link> links_;     // of end e: out 2 e, in 2 e + 1
   std::vector<Moving> moving_;  // a heap: the first to end comes first
+  // Scratch: a step has thousands of calls.
   std::vector<std::uint32_t> users_;
+  std::vector<Share> shares_;  // a heap: the least share comes first
+  std::vector<std::uint64_t> through_;
   Nanoseconds dealt_ = 0;       // when rates were dealt
   Nanoseconds deals_ = kNever;  // when they are dealt next
 };
