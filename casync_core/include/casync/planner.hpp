@@ -36,6 +36,8 @@ struct LinkCost {
   double latency_s = 0;  ///< from a send's start to the receiver's next task, per hop
   double seconds_per_byte = 0;
   double message_s = 0;  ///< what one message costs its sender besides its bytes
+  /// Of a processor, beside the link: to send a byte and to receive one. A copy inside a host is a processor's anyway.
+  double processor_s_per_byte = 0;
 };
 
 /// What a codec's calls cost, per byte of the raw gradient. Decoding includes the merge it is fused with.
@@ -51,7 +53,9 @@ struct MeasuredGradient {
   double bytes = 0;  ///< of it, uncompressed
   /// Payload bytes per raw byte, by canonical spec, of codecs whose payloads vary in size.
   std::map<std::string, double, std::less<>> payload_share{};
-  std::optional<double> ready_s{};  ///< when backward has made it, from the step's first gradient on
+  /// When backward has made it, from the step's first gradient on, if nothing hinders the thread; and for how much of
+  /// that it is on a processor.
+  std::optional<double> ready_s{}, worked_s{};
   friend bool operator==(const MeasuredGradient&, const MeasuredGradient&) = default;
 };
 
@@ -65,9 +69,15 @@ struct CostTable {
   std::map<std::string, CodecCost, std::less<>> device_codecs;
   std::map<std::string, MeasuredGradient, std::less<>> gradients;  ///< by name; empty: nothing was measured
   double copy_s_per_byte = 0.08e-9;  ///< between a device and pinned memory of its host, one way: PCIe 3
-  /// How many processors one rank has. With less than two, its backward pass, its codecs and its copies inside the
-  /// host take turns.
+  /// How many processors one rank has. With less than two, all that it does takes turns.
   double processors = 2;
+  double operation_s = 0;    ///< of a processor: what the runtime itself does for one gradient
+  double backward_work = 1;  ///< for how much of the backward pass its thread is on a processor
+
+  /// How many times as long as alone a rank's work takes of the processors, when all ranks have work.
+  double stretch() const { return processors < 1 ? 1 / processors : 1; }
+  /// What takes `alone_s` of a backward pass if nobody else works takes so long when all ranks do.
+  double backward_s(double alone_s) const { return alone_s * (1 - backward_work + backward_work * stretch()); }
 
   /// What is known of `spec`: its own entry, else its family's prior (the name before the bracket), else a cautious
   /// prior. `none` costs nothing.

@@ -552,6 +552,7 @@ void Driver::on(const action::Send& action) {
       pending_.push_back(event::Sent{action.instance, action.task});
       break;
     case action::Send::Way::as_body: {
+      const Meters::TransportCall call(meters_);
       const Nanoseconds begun = meters_.wanted() ? steady_now() : 0;
       framer_.send_body(action.peer, action.key, data, encoded, id);
       meters_.sent(action.peer, bytes.wire, begun);
@@ -631,7 +632,10 @@ void Driver::run_at_once() {
   std::vector<std::unique_ptr<Job>> jobs;
   jobs.swap(at_once_);
   errors_.clear();
-  run_all(jobs, errors_);
+  {
+    const Meters::Jobs running(meters_);
+    run_all(jobs, errors_);
+  }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     guarded([&] { finished(std::move(jobs[i]), std::move(errors_[i])); });
   }

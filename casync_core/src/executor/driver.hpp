@@ -59,6 +59,9 @@ class Driver final : private ActionSink, private TransportSink, private Framer::
   bool turn(Inbox& came, Nanoseconds now);
   /// A turn of a rank that has nothing new of its own.
   bool turn(Nanoseconds now);
+  /// The last turn, and what it was called with, took so long of a processor. While it `measures`.
+  void turn_took(Nanoseconds worked) { meters_.turn_took(worked); }
+  bool measures() const { return meters_.wanted(); }
   /// How long the thread with the role may sleep after a turn that brought nothing. The last news came at `last_news`.
   Nanoseconds sleep_time(Nanoseconds now, Nanoseconds last_news) const;
 

@@ -9,6 +9,7 @@
 #include "casync/completion.hpp"
 #include "casync/error.hpp"
 #include "casync/plan.hpp"
+#include "common/thread_time.hpp"
 #include "engine/control.hpp"
 
 namespace casync {
@@ -49,7 +50,8 @@ struct Operation {
   bool by_lane = false;    ///< what it sends goes by the lane of the device; until it begins: can go
   bool fetched = false;    ///< that is so, but by now it works on memory of the host (Stream::fetch)
   Nanoseconds submitted = 0;
-  Nanoseconds ready = 0;  ///< of a gradient: how long after its step's beginning that was
+  ThreadMoment submitter;  ///< what the program had had of the submitting thread; while measuring
+  Nanoseconds ready = 0;   ///< of a gradient: how long after its step's beginning that was
   /// The program comes back to wait for it, or to submit more; false: nobody does, and it is urgent.
   bool awaited = true;
   std::uint32_t index = 0;   ///< of its entry in the session's handle table; if it stands in, its registration

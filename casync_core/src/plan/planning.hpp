@@ -26,6 +26,8 @@ enum class CostKind : std::uint8_t {
   intra_round_trip = 8,  ///< likewise, of this host
   inter_message = 9,     ///< to hand a message for another host to the transport
   intra_message = 10,    ///< likewise, for this host
+  inter_processor = 11,  ///< what a processor does for bodies between hosts: per byte that came in
+  operation = 12,        ///< what the runtime does for one of the program's, bodies left out; `bytes`: messages sent
 };
 
 /// What a call of a codec was timed on; a later one says more of what it costs.
@@ -52,6 +54,14 @@ struct EncodedSize {
   double raw_bytes = 0;      ///< that were encoded: a part of the tensor, perhaps
   double payload_bytes = 0;  ///< of all rounds
   bool of_trial = false;     ///< on a copy of the gradient, and nothing was sent
+};
+
+/// When a gradient was submitted on this rank, in seconds from the step's first one on.
+struct ReadyGradient {
+  std::string_view tensor;
+  double tensor_bytes = 0;
+  double ready_s = 0;   ///< without what the thread waited for a processor, or did for the runtime
+  double worked_s = 0;  ///< for how much of that the thread was on a processor
 };
 
 /// A step of one rank that is over, in seconds.
@@ -89,8 +99,8 @@ class Planning {
   virtual bool measuring() const { return false; }
   virtual void measured(const Measurement& /*measurement*/) {}
   virtual void encoded(const EncodedSize& /*size*/) {}
-  /// A gradient of so many bytes was submitted, so long after the step began.
-  virtual void ready(std::string_view /*tensor*/, double /*tensor_bytes*/, double /*ready_s*/) {}
+  /// A gradient was submitted.
+  virtual void ready(const ReadyGradient& /*gradient*/) {}
   /// Asked at each submit while measuring: the codecs to be tried on a copy of this very gradient. The answers come
   /// by `measured` and `encoded`.
   virtual std::vector<std::string> to_try(const std::string& /*name*/, const Signature& /*signature*/,

@@ -163,6 +163,7 @@ Session::Handle Session::Impl::submit(std::uint32_t registration, const void* in
   definitions.begin(one);
   operation.optimizer = one.optimizer;
   operation.submitted = now;
+  operation.submitter = executor->measures() ? program_time() : ThreadMoment();
   operation.step = names.take(name, operation);
   if (reduces(definition.signature.kind)) steps.submitted(operation.step, now, executor->waited());
   operation.completion = completion;

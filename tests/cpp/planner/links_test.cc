@@ -59,6 +59,12 @@ TEST(Links, AJobHasTheRateOfItsSlowestRankAndTheLatencyOfMost) {
   EXPECT_EQ(reduce({{}, {}}), MeasuredLink());
 }
 
+TEST(Links, WhereRanksWaitForProcessorsTheRateIsTheMedian) {
+  const std::vector<MeasuredLink> ranks{{{}, 1e-9, {}}, {{}, 9e-9, {}}, {{}, 2e-9, {}}};
+  EXPECT_EQ(reduce(ranks).seconds_per_byte, 9e-9);
+  EXPECT_EQ(reduce(ranks, true).seconds_per_byte, 2e-9);
+}
+
 TEST(Links, WhatWasNotMeasuredIsAsItWasGuessed) {
   const LinkCost cost = measured_over({{}, 8e-9, {}}, {120e-6, 0.8e-9, 5e-6});
   EXPECT_EQ(cost.latency_s, 120e-6);

@@ -53,6 +53,21 @@ TEST(Measurements, WhatTheDeviceOfOneRankDoesNotComputeIsNotComputedOnDevices) {
   EXPECT_DOUBLE_EQ(table.copy_s_per_byte, 3e-9);
 }
 
+TEST(Measurements, WhatTheRuntimeTakesOfAProcessorIsThatOfTheLeastStep) {
+  Measurements measurements;
+  EXPECT_FALSE(measurements.costs().operation.has_value());
+  EXPECT_FALSE(measurements.costs().inter.processor_s_per_byte.has_value());
+  for (const double seconds : {900e-6, 80e-6, 95e-6}) measurements.add({CostKind::operation, {}, 3, seconds});
+  EXPECT_NEAR(measurements.costs().operation.value(), 80e-6 - 2 * 3 * CostTable().inter.message_s, 1e-12)
+      << "without its bodies' messages, sent and received";
+  measurements.add({CostKind::inter_processor, {}, 1e6, 1e-6});  // the time of these bytes is in the next period
+  measurements.add({CostKind::inter_processor, {}, 1e6, 1e-3});
+  EXPECT_NEAR(measurements.costs().inter.processor_s_per_byte.value(), 0.5005e-9, 1e-15);
+  const CostTable table = measured_over(measurements.costs(), CostTable());
+  EXPECT_EQ(table.operation_s, measurements.costs().operation);
+  EXPECT_EQ(table.inter.processor_s_per_byte, measurements.costs().inter.processor_s_per_byte);
+}
+
 TEST(Measurements, ProcessorsAreThoseOfTheMachineOnWhichARankHasLeast) {
   std::vector<MeasuredCosts> ranks(5);
   const auto processors = [&] { return measured_over(reduce(ranks), CostTable()).processors; };
@@ -69,6 +84,8 @@ TEST(Measurements, TravelAsBytesAndForeignBytesAreRefused) {
   MeasuredCosts costs;
   costs.processors = {.machine = 7, .usable = 3};
   costs.intra = {70e-6, 0.25e-9, {}};
+  costs.inter.processor_s_per_byte = 0.5e-9;
+  costs.operation = 20e-6;
   costs.copy = 0.5e-9;
   costs.device_codecs["onebit"] = {5, 6, 7, 8};
   costs.codecs["terngrad(bits=2)"] = {1, 2, 3, 4};

@@ -107,7 +107,7 @@ TEST(MeasuredPayloads, AreTriedOnceOnEachGradientBeforeTheCostsAreTold) {
   EXPECT_EQ(planning.to_try("w", open, 2), (std::vector<std::string>{kTopk, "fp16"}));
   EXPECT_FALSE(planning.costs(open, 4).has_value()) << "the trial is not over";
   planning.encoded({"w", kTopk, kBytes, 1e5, 1e3, true});
-  planning.ready("w", kBytes, 0.0125);
+  planning.ready({"w", kBytes, 0.0125, 0.0125});
   const auto told = planning.costs(open, 4);
   ASSERT_TRUE(told.has_value());
   EXPECT_DOUBLE_EQ(get_measured_costs(*told).gradients.at("w").payload_share.at(kTopk), 0.01);

@@ -96,10 +96,11 @@ TEST(StepModel, WhereARankHasOneCoreItCopiesOrComputes) {
 /// With two processors one makes gradients while the other encodes those that there are.
 TEST(StepModel, WhereARankHasOneCoreBackwardAndCodecsTakeTurns) {
   constexpr double kBackward = 0.1;
-  const auto seconds = [&](double processors) {
+  const auto seconds = [&](double processors, double backward_work = 1) {
     CostTable costs = plain_costs();
     costs.inter = {0, 1e-12, 0};
     costs.processors = processors;
+    costs.backward_work = backward_work;
     StepModel timeline(costs, kFour);
     for (int i = 1; i <= 50; ++i) {
       StepItem item{
@@ -112,7 +113,41 @@ TEST(StepModel, WhereARankHasOneCoreBackwardAndCodecsTakeTurns) {
   const double codec_s = 50 * kMiB * 1e-9;  // three quarters for the others, and the sum of the fourth
   EXPECT_NEAR(seconds(2), kBackward, 0.1 * kBackward);
   EXPECT_NEAR(seconds(1), kBackward + codec_s, 0.1 * codec_s);
-  EXPECT_NEAR(seconds(0.5), kBackward + 2 * codec_s, 0.1 * codec_s) << "the pass was measured on what there is";
+  EXPECT_NEAR(seconds(0.5), 2 * (kBackward + codec_s), 0.1 * codec_s) << "two ranks share one";
+  EXPECT_NEAR(seconds(0.5, 0), std::max(kBackward, 2 * codec_s), 0.1 * codec_s) << "a pass that sleeps takes none";
+}
+
+/// A ring of four sends a gradient one and a half times, and receives as much.
+TEST(StepModel, WhereARankHasOneCoreThatCarriesItsBodiesToo) {
+  const double raw = 64 * kMiB;
+  const auto seconds = [&](double processors) {
+    CostTable costs = plain_costs();
+    costs.inter = {0, 1e-12, 0, 1e-9};
+    costs.processors = processors;
+    StepModel timeline(costs, kFour);
+    StepItem item = uncompressed(raw, 64);
+    item.topology = "ring";
+    timeline.add(item);
+    return timeline.finish();
+  };
+  EXPECT_LT(seconds(2), 1e-3) << "another processor does";
+  EXPECT_NEAR(seconds(1), 1.5 * raw * 1e-9, 0.05 * raw * 1e-9);
+  EXPECT_NEAR(seconds(0.5), 2 * 1.5 * raw * 1e-9, 0.1 * raw * 1e-9);
+}
+
+TEST(StepModel, WhereARankHasOneCoreEveryGradientTakesSomeOfIt) {
+  const auto seconds = [&](double processors) {
+    CostTable costs = plain_costs();
+    costs.inter = {0, 1e-12, 0};
+    costs.operation_s = 1e-3;
+    costs.processors = processors;
+    StepModel timeline(costs, kFour);
+    for (int i = 0; i < 100; ++i) timeline.add(uncompressed(1024, 1));
+    return timeline.finish();
+  };
+  EXPECT_LT(seconds(2), 0.01);
+  EXPECT_NEAR(seconds(1), 0.1, 0.01);
+  EXPECT_NEAR(seconds(0.25), 0.4, 0.04);
 }
 
 TEST(StepModel, LatencyIsHiddenByOtherGradients) {

@@ -5,7 +5,10 @@
 namespace casync {
 
 void CopyMeter::count(Nanoseconds now) {
-  if (calls_ > 0 && under_way_ > 0) period_.time += now - since_;
+  if (calls_ > 0 && under_way_ > 0) {
+    period_.time += now - since_;
+    total_ += now - since_;
+  }
   since_ = now;
 }
 

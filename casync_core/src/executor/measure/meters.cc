@@ -19,16 +19,37 @@ void Meters::measured(const EncodedSize& size) {
 }
 
 void Meters::submitted(Operation& operation) {
-  const Definition& definition = *operation.definition;
   if (!is_step_work(operation)) return;
   if (clock_.begins(operation.step)) {
+    operations_took();
+    step_submitter_ = operation.submitter;
     const auto step = steps_.next(operation.submitted);
     if (step) planning_.stepped({step->predicted_s, seconds(step->busy), seconds(step->rest)});
   }
   const auto ready = clock_.submitted(operation.step, operation.submitted);
   operation.ready = ready.value_or(0);
-  if (ready && wanted())
-    planning_.ready(definition.name, static_cast<double>(raw_bytes_of(operation)), seconds(*ready));
+  if (ready && wanted()) planning_.ready(ready_gradient(operation, *ready));
+}
+
+/// What several threads submit was ready by the clock alone.
+ReadyGradient Meters::ready_gradient(const Operation& operation, Nanoseconds since_begin) const {
+  const ThreadMoment& begin = step_submitter_;
+  const ThreadMoment& end = operation.submitter;
+  const bool one_thread = end.thread != nullptr && end.thread == begin.thread;
+  const Nanoseconds hindered = one_thread ? end.hindered - begin.hindered : 0;
+  const Nanoseconds ready = std::max<Nanoseconds>(since_begin - hindered, 0);
+  const Nanoseconds worked = one_thread ? std::clamp<Nanoseconds>(end.worked - begin.worked, 0, ready) : ready;
+  return {operation.definition->name, static_cast<double>(raw_bytes_of(operation)), seconds(ready), seconds(worked)};
+}
+
+/// A step is over: what its operations asked of a processor besides bodies and jobs.
+void Meters::operations_took() {
+  const Nanoseconds bodies = across_.total() + inside_.total();
+  const Own own = std::exchange(own_, {.bodies_before = bodies});
+  if (!wanted() || own.operations == 0) return;
+  const auto operations = static_cast<double>(own.operations);
+  const Nanoseconds rest = std::max<Nanoseconds>(own.turns - (bodies - own.bodies_before), 0);
+  measured({CostKind::operation, {}, static_cast<double>(own.messages) / operations, seconds(rest) / operations});
 }
 
 /// A merge that encodes too says nothing of the one nor of the other. What a device computes has no time.
@@ -60,6 +81,7 @@ void Meters::failed(const Operation& operation, Nanoseconds now) {
 
 void Meters::ended(std::uint32_t instance, const Operation& operation, Nanoseconds now) {
   if (reduces(operation.definition->signature.kind)) steps_.ended(predicted_s_[instance], now);
+  ++own_.operations;
   if (!wanted() || !memory_.graph(instance).codec_chooses_length()) return;
   const auto [raw_bytes, payload_bytes] = runs_.of(instance);
   planning_.encoded({operation.definition->name, memory_.graph(instance).codec->info().spec,
@@ -72,17 +94,25 @@ void Meters::body_begun(Rank peer, Nanoseconds now) {
     inside_.begin(steady_now());
   } else {
     between_.begin(now);
+    across_.begin(worked());
   }
 }
 
 void Meters::body_done(Rank peer, std::size_t bytes, Nanoseconds now) {
-  const auto period = near_[peer] ? inside_.end(bytes, steady_now()) : between_.end(bytes, now);
-  if (!period) return;
-  measured({of(peer, CostKind::inter, CostKind::intra), {}, static_cast<double>(period->bytes), seconds(period->time)});
+  const auto tell = [&](CostKind kind, const std::optional<LinkMeter::Period>& period) {
+    if (period) measured({kind, {}, static_cast<double>(period->bytes), seconds(period->time)});
+  };
+  if (near_[peer]) {
+    tell(CostKind::intra, inside_.end(bytes, steady_now()));
+  } else {
+    tell(CostKind::inter, between_.end(bytes, now));
+    tell(CostKind::inter_processor, across_.end(bytes, worked()));
+  }
 }
 
 void Meters::sent(Rank peer, std::size_t bytes, Nanoseconds begun) {
   if (!wanted()) return;
+  ++own_.messages;
   measured({of(peer, CostKind::inter_message, CostKind::intra_message),
             {},
             static_cast<double>(bytes),

@@ -6,6 +6,7 @@
 
 #include "casync/transport.hpp"
 #include "common/clock.hpp"
+#include "common/thread_time.hpp"
 #include "executor/measure/copy_meter.hpp"
 #include "executor/measure/link_meter.hpp"
 #include "executor/measure/pings.hpp"
@@ -52,10 +53,14 @@ class Meters {
   class TransportCall {
    public:
     explicit TransportCall(Meters& meters) : meters_(meters.wanted() ? &meters : nullptr) {
-      if (meters_ != nullptr) meters_->inside_.enter(steady_now());
+      if (meters_ == nullptr) return;
+      meters_->inside_.enter(steady_now());
+      meters_->across_.enter(thread_time().worked);
     }
     ~TransportCall() {
-      if (meters_ != nullptr) meters_->inside_.leave(steady_now());
+      if (meters_ == nullptr) return;
+      meters_->across_.leave(thread_time().worked);
+      meters_->inside_.leave(steady_now());
     }
     TransportCall(const TransportCall&) = delete;
     TransportCall& operator=(const TransportCall&) = delete;
@@ -63,6 +68,19 @@ class Meters {
    private:
     Meters* meters_;  // null: nothing is measured
   };
+  /// While it lives the thread that drives computes jobs.
+  class Jobs {
+   public:
+    explicit Jobs(Meters& meters) : meters_(meters), begun_(meters.worked()) {}
+    ~Jobs() { meters_.own_.turns -= meters_.worked() - begun_; }
+    Jobs(const Jobs&) = delete;
+    Jobs& operator=(const Jobs&) = delete;
+
+   private:
+    Meters& meters_;
+    Nanoseconds begun_;
+  };
+  void turn_took(Nanoseconds worked) { own_.turns += worked; }
   void body_begun(Rank peer, Nanoseconds now);
   void body_done(Rank peer, std::size_t bytes, Nanoseconds now);
   /// A message of `bytes` was handed to the transport, which began at `begun`.
@@ -77,6 +95,16 @@ class Meters {
   void look() { wanted_ = planning_.measuring(); }
 
  private:
+  /// What the runtime itself has done since the step began.
+  struct Own {
+    Nanoseconds turns = 0;  // of the threads that drove, on a processor, without jobs
+    std::size_t operations = 0, messages = 0;
+    Nanoseconds bodies_before = 0;  // what bodies had taken of all turns
+  };
+  void operations_took();
+  ReadyGradient ready_gradient(const Operation& operation, Nanoseconds since_begin) const;
+  /// What the calling thread has worked, where that is measured.
+  Nanoseconds worked() const { return wanted() ? thread_time().worked : 0; }
   static bool is_step_work(const Operation& operation) {
     return reduces(operation.definition->signature.kind) && !operation.stands_in;
   }
@@ -91,7 +119,10 @@ class Meters {
   std::vector<double> predicted_s_;  // by instance
   RunMeter runs_;
   LinkMeter between_;  // hosts
+  CopyMeter across_;   // likewise: what a processor does for it
   CopyMeter inside_;   // this host
+  Own own_;
+  ThreadMoment step_submitter_;  // of the step's first gradient
   Pings pings_;
 };
 

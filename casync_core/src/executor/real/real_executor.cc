@@ -223,6 +223,8 @@ void RealExecutor::close_transport(bool failed) {
 }
 
 bool RealExecutor::turn_of_driver() {
+  std::optional<CoreScope> scope;
+  if (measures()) scope.emplace();
   if (std::exchange(leaves_, false) && !driver_.collapsed()) driver_.shutdown();
   const Nanoseconds time = now();
   looks_again_ = callbacks_.look();
@@ -239,6 +241,8 @@ bool RealExecutor::turn_of_driver() {
   }
   const bool news = driver_.turn(taken_, time);
   if (news) last_news_ = now();
+  if (scope && news) driver_.turn_took(scope->worked());  // in the others it looked in vain, and had time for it
+  measures_.store(driver_.measures(), std::memory_order_relaxed);
   return news;
 }
 

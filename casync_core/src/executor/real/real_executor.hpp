@@ -111,6 +111,8 @@ class RealExecutor {
 
   /// Since the executor was made. Any thread.
   Nanoseconds now() const;
+  /// Whether the planning wants to know what things cost. Any thread; it may be so no longer.
+  bool measures() const { return measures_.load(std::memory_order_relaxed); }
 
  private:
   /// What the program is to hear after the turn.
@@ -196,6 +198,7 @@ class RealExecutor {
   std::atomic<int> waiters_{0};
   std::atomic<int> telling_{0};  // threads; raised with the role
   std::atomic<Nanoseconds> waited_{0};
+  std::atomic<bool> measures_{false};
   std::atomic<bool> stop_{false};
   std::mutex parking_mutex_;
   bool woken_ = false;               // with the mutex

@@ -13,6 +13,7 @@ struct MeasuredLink {
   std::optional<double> latency_s;
   std::optional<double> seconds_per_byte;
   std::optional<double> message_s;
+  std::optional<double> processor_s_per_byte{};
   friend bool operator==(const MeasuredLink&, const MeasuredLink&) = default;
 };
 
@@ -23,6 +24,8 @@ class LinkSamples {
 
   /// Bytes came in, in this time.
   void add_body(const Sample& sample) { bodies_.add(sample); }
+  /// A processor was at work for so long while these bytes came in.
+  void add_processor(const Sample& sample) { processor_.add(sample); }
   /// A message was handed to the transport.
   void add_message(const Sample& sample) { messages_.add(sample); }
   /// A short message went to a rank, and its answer came.
@@ -34,10 +37,11 @@ class LinkSamples {
   /// - The latency is half the round trip than which a quarter is shorter: most others wait behind large messages.
   /// - The time per message is what the line through the messages gives for no bytes. Messages of one length do not
   ///   tell it.
+  /// - What a byte costs a processor is told by the bodies as the rate is.
   MeasuredLink link() const;
 
  private:
-  Recent<Sample, kMost> bodies_, messages_;
+  Recent<Sample, kMost> bodies_, messages_, processor_;
   Recent<double, kMost> round_trips_;
 };
 
@@ -45,8 +49,9 @@ class LinkSamples {
 std::optional<double> rate_of_largest(const std::vector<Sample>& samples);
 
 /// The link of a job from those of its ranks: the slowest rank's rate, because every route passes it; of the rest the
-/// median, because a hop is as often one of a fast rank as of a slow one.
-MeasuredLink reduce(const std::vector<MeasuredLink>& ranks);
+/// median, because a hop is as often one of a fast rank as of a slow one. `hindered`: ranks wait for processors. A rank
+/// that has waited longer than others sees a slower link, so there the rate is the median as well.
+MeasuredLink reduce(const std::vector<MeasuredLink>& ranks, bool hindered = false);
 /// `prior`, but for what was measured.
 LinkCost measured_over(const MeasuredLink& measured, const LinkCost& prior);
 

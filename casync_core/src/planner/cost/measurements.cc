@@ -17,7 +17,8 @@ constexpr std::array<Field, 4> kFields{&CodecCost::encode_fixed_s, &CodecCost::e
 void put_optional(ByteWriter& writer, const std::optional<double>& cost) { writer.put(cost.value_or(-1)); }
 
 void put_link(ByteWriter& writer, const MeasuredLink& link) {
-  for (const auto& cost : {link.latency_s, link.seconds_per_byte, link.message_s}) put_optional(writer, cost);
+  for (const auto& cost : {link.latency_s, link.seconds_per_byte, link.message_s, link.processor_s_per_byte})
+    put_optional(writer, cost);
 }
 
 double get_cost(ByteReader& reader, double least) {
@@ -33,7 +34,8 @@ std::optional<double> get_optional(ByteReader& reader) {
 
 MeasuredLink get_link(ByteReader& reader) {
   MeasuredLink link;
-  for (auto* const cost : {&link.latency_s, &link.seconds_per_byte, &link.message_s}) *cost = get_optional(reader);
+  for (auto* const cost : {&link.latency_s, &link.seconds_per_byte, &link.message_s, &link.processor_s_per_byte})
+    *cost = get_optional(reader);
   return link;
 }
 
@@ -78,6 +80,7 @@ std::vector<std::byte> bytes_of(const std::string& tensor, const MeasuredGradien
     writer.put(share);
   }
   put_optional(writer, gradient.ready_s);
+  put_optional(writer, gradient.worked_s);
   return out;
 }
 
@@ -109,6 +112,7 @@ Gradients get_gradients(ByteReader& reader) {
       share = get_cost(reader, 0);
     }
     gradient.ready_s = get_optional(reader);
+    gradient.worked_s = get_optional(reader);
   }
   return gradients;
 }
@@ -121,6 +125,7 @@ Gradients reduced_gradients(std::span<const MeasuredCosts> ranks) {
     for (const auto& [tensor, gradient] : rank.gradients) {
       reduced[tensor].bytes = gradient.bytes;
       reduced[tensor].ready_s = std::max(reduced[tensor].ready_s, gradient.ready_s);
+      reduced[tensor].worked_s = std::max(reduced[tensor].worked_s, gradient.worked_s);
       for (const auto& [codec, share] : gradient.payload_share) shares[{tensor, codec}].push_back(share);
     }
   }
@@ -153,6 +158,17 @@ bool same(const CodecCosts& a, const CodecCosts& b) {
   });
 }
 
+/// For how much of the backward pass, until its last gradient, the thread is on a processor.
+double backward_work(const Gradients& gradients) {
+  double ready_s = 0, worked_s = 0;
+  for (const auto& [tensor, gradient] : gradients) {
+    if (gradient.ready_s.value_or(0) <= ready_s) continue;
+    ready_s = *gradient.ready_s;
+    worked_s = gradient.worked_s.value_or(ready_s);
+  }
+  return ready_s > 0 ? std::min(1.0, worked_s / ready_s) : 1;
+}
+
 /// Of each codec that at least `least` ranks have, the median.
 CodecCosts medians(std::span<const MeasuredCosts> ranks, CodecCosts MeasuredCosts::* of, std::size_t least) {
   std::map<std::string, std::vector<CodecCost>> told;
@@ -174,8 +190,9 @@ CodecCosts medians(std::span<const MeasuredCosts> ranks, CodecCosts MeasuredCost
 }  // namespace
 
 bool operator==(const MeasuredCosts& a, const MeasuredCosts& b) {
-  return a.inter == b.inter && a.intra == b.intra && a.copy == b.copy && same(a.codecs, b.codecs) &&
-         same(a.device_codecs, b.device_codecs) && a.gradients == b.gradients && a.processors == b.processors;
+  return a.inter == b.inter && a.intra == b.intra && a.copy == b.copy && a.operation == b.operation &&
+         same(a.codecs, b.codecs) && same(a.device_codecs, b.device_codecs) && a.gradients == b.gradients &&
+         a.processors == b.processors;
 }
 
 void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
@@ -183,6 +200,7 @@ void put(std::vector<std::byte>& out, const MeasuredCosts& costs) {
   put_link(writer, costs.inter);
   put_link(writer, costs.intra);
   put_optional(writer, costs.copy);
+  put_optional(writer, costs.operation);
   put_codecs(writer, costs.codecs);
   put_codecs(writer, costs.device_codecs);
   writer.put(costs.processors.machine);
@@ -196,6 +214,7 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
   costs.inter = get_link(reader);
   costs.intra = get_link(reader);
   costs.copy = get_optional(reader);
+  costs.operation = get_optional(reader);
   costs.codecs = get_codecs(reader);
   costs.device_codecs = get_codecs(reader);
   costs.processors = get_processors(reader);
@@ -206,17 +225,21 @@ MeasuredCosts get_measured_costs(std::span<const std::byte> bytes) {
 MeasuredCosts reduce(std::span<const MeasuredCosts> ranks) {
   MeasuredCosts reduced;
   std::vector<MeasuredLink> inter, intra;
+  std::vector<double> operations;
   for (const MeasuredCosts& rank : ranks) {
+    if (rank.operation) operations.push_back(*rank.operation);
     inter.push_back(rank.inter);
     intra.push_back(rank.intra);
     reduced.copy = std::max(reduced.copy, rank.copy);  // nothing is less than any number
   }
-  reduced.inter = reduce(inter);
-  reduced.intra = reduce(intra);
+  if (!operations.empty()) reduced.operation = median(operations);
+  reduced.processors = scarcest(ranks);
+  const bool hindered = reduced.processors.of_one_rank() < 1;
+  reduced.inter = reduce(inter, hindered);
+  reduced.intra = reduce(intra, hindered);
   reduced.codecs = medians(ranks, &MeasuredCosts::codecs, 1);
   reduced.device_codecs = medians(ranks, &MeasuredCosts::device_codecs, ranks.size());
   reduced.gradients = reduced_gradients(ranks);
-  reduced.processors = scarcest(ranks);
   return reduced;
 }
 
@@ -228,6 +251,8 @@ CostTable measured_over(const MeasuredCosts& measured, const CostTable& prior) {
   for (const auto& [codec, cost] : measured.codecs) table.codecs[codec] = cost;
   for (const auto& [codec, cost] : measured.device_codecs) table.device_codecs[codec] = cost;
   table.gradients = measured.gradients;
+  table.operation_s = measured.operation.value_or(prior.operation_s);
+  table.backward_work = backward_work(measured.gradients);
   table.processors = measured.processors.of_one_rank();
   return table;
 }
@@ -256,6 +281,12 @@ void Measurements::add(const Measurement& measurement) {
     case CostKind::device_decode:
       call(device_codecs_, CodecTimes::Call::decode);
       break;
+    case CostKind::inter_processor:
+      inter_.add_processor(sample);
+      break;
+    case CostKind::operation:
+      operations_.add(sample);
+      break;
     case CostKind::copy:
       copies_.add(sample);
       break;
@@ -274,11 +305,21 @@ void Measurements::add(const Measurement& measurement) {
   }
 }
 
+/// What a step's operations took on average, without what their bodies' messages cost a sender and a receiver. The
+/// least of all steps: in the others something began, or was planned.
+std::optional<double> Measurements::operation(double message_s) const {
+  std::vector<double> seconds;
+  for (const Sample& step : operations_.values())
+    seconds.push_back(std::max(0.0, step.seconds - 2 * step.bytes * message_s));
+  return seconds.empty() ? std::nullopt : std::optional(std::ranges::min(seconds));
+}
+
 MeasuredCosts Measurements::costs() const {
   MeasuredCosts costs;
   costs.inter = inter_.link();
   costs.intra = intra_.link();
   costs.copy = rate_of_largest(copies_.values());
+  costs.operation = operation(measured_over(costs.inter, CostTable().inter).message_s);
   costs.codecs = codecs_.costs();
   costs.device_codecs = device_codecs_.costs();
   payloads_.tell(costs.gradients);

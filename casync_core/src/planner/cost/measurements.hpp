@@ -37,6 +37,7 @@ struct MeasuredCosts {
   std::map<std::string, CodecCost, std::less<>> device_codecs;
   std::map<std::string, MeasuredGradient, std::less<>> gradients;
   Processors processors;
+  std::optional<double> operation{};  ///< seconds of a processor
   friend bool operator==(const MeasuredCosts& a, const MeasuredCosts& b);
 };
 
@@ -59,9 +60,7 @@ class Measurements {
  public:
   void add(const Measurement& measurement);
   void add(const EncodedSize& size) { payloads_.add(size); }
-  void add_ready(std::string_view tensor, double tensor_bytes, double ready_s) {
-    readiness_.add(tensor, tensor_bytes, ready_s);
-  }
+  void add(const ReadyGradient& gradient) { readiness_.add(gradient); }
   /// Gradient `tensor` is not used any more.
   void forget(const std::string& tensor) {
     payloads_.forget(tensor);
@@ -74,10 +73,14 @@ class Measurements {
   MeasuredCosts costs() const;
 
  private:
+  static constexpr std::size_t kSteps = 8;
+  std::optional<double> operation(double message_s) const;
+
   LinkSamples inter_;
   LinkSamples intra_;
   Recent<Sample, LinkSamples::kMost> copies_;
   CodecTimes codecs_;
+  Recent<Sample, kSteps> operations_;
   CodecTimes device_codecs_;
   PayloadSizes payloads_;
   ReadyTimes readiness_;

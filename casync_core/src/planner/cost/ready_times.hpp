@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "casync/planner.hpp"
+#include "plan/planning.hpp"
 #include "planner/cost/recent.hpp"
 
 namespace casync {
@@ -16,15 +17,15 @@ class ReadyTimes {
  public:
   static constexpr std::size_t kRecent = 8;
 
-  void add(std::string_view tensor, double tensor_bytes, double ready_s);
+  void add(const ReadyGradient& gradient);
   void forget(const std::string& tensor) { gradients_.erase(tensor); }
-  /// Writes `ready_s` and `bytes` of each gradient.
+  /// Writes `ready_s`, `worked_s` and `bytes` of each gradient.
   void tell(std::map<std::string, MeasuredGradient, std::less<>>& gradients) const;
 
  private:
   struct Gradient {
     double bytes = 0;
-    Recent<double, kRecent> ready_s;
+    Recent<double, kRecent> ready_s, worked_s;
   };
   std::map<std::string, Gradient, std::less<>> gradients_;
 };

@@ -37,7 +37,7 @@ FoundInterval find_interval(const ModelRequest& request, const std::function<boo
     if (!waits(gradient)) others.push_back(gradient);
     const auto known = request.costs.gradients.find(gradient.name);
     if (known != request.costs.gradients.end())
-      found.backward_s = std::max(found.backward_s, known->second.ready_s.value_or(0));
+      found.backward_s = std::max(found.backward_s, costs.backward_s(known->second.ready_s.value_or(0)));
   }
   found.communication_s = at_once_s(request, costs, request.settled);
   const double others_s = at_once_s(request, costs, others);

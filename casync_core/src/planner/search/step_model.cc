@@ -65,7 +65,7 @@ StepModel::StepModel(CostTable costs, const World& world) : costs_(std::move(cos
 
 double StepModel::take(Resource& resource, double from, const Share& share, double& busiest_until) {
   ++bookings_;
-  const double stretch = &resource == &processor_ ? std::max(1.0, 1 / costs_.processors) : 1;
+  const double stretch = &resource == &processor_ ? costs_.stretch() : 1;
   busiest_until = std::max(busiest_until, from) + stretch * share.busiest;
   return std::max(resource.book(from, stretch * share.mean), busiest_until);
 }
@@ -102,8 +102,10 @@ double StepModel::pass(const Gradient& g, const Layer& layer, Busiest& busiest, 
     const double meeting_s = !gathers && traffic.senders > 1 ? traffic.senders / 2 * send_s : 0;
     const double last = gathers && before.busiest > 0 ? traffic.fan_in * send_s : 0;
     const Stage sends{resource, seconds, busiest_until};
-    const double done = beside.busiest > 0 ? relay(from, sends, {*g.computes, beside, busiest.computes}, parts)
-                                           : relay(from, {*g.computes, before, busiest.computes}, sends, parts, last);
+    const Share own = &resource == &nic_ ? carried_by_processor(g, traffic, bytes) : Share{};
+    const double done = beside.busiest > 0
+                            ? relay(from, sends, {*g.computes, beside + own, busiest.computes}, parts)
+                            : relay(from, {*g.computes, before + own, busiest.computes}, sends, parts, last);
     return Arrival{done, hop_seconds(link, bytes) + meeting_s};
   };
   const bool across = layer.between.used();
@@ -119,11 +121,23 @@ double StepModel::pass(const Gradient& g, const Layer& layer, Busiest& busiest, 
   return std::max(between.done, inside.done) + part * std::max(between.after, inside.after) + (1 - part) * inside.after;
 }
 
-/// Its part for one gradient. The time was measured, on as many processors as there are.
+/// Of a piece: what a processor does for messages between hosts, where it has nothing else that could.
+Share StepModel::carried_by_processor(const Gradient& g, const RouteTraffic& traffic, double bytes) const {
+  if (!takes_turns()) return {};
+  const LinkCost& link = costs_.inter;
+  const Share carried =
+      traffic.payloads * (g.payload * link.processor_s_per_byte) + traffic.raws * (g.raw * link.processor_s_per_byte);
+  const double messages_s = bytes > kInHeadBytes ? 2 * link.message_s : 0;  // a sender's and a receiver's
+  return (carried / world_.most_ranks() + traffic.messages * messages_s) / g.pieces;
+}
+
+/// Its part for one gradient. On a processor it takes turns with all else, and of other ranks too.
 double StepModel::compute_backward(Resource& where, double until_s) {
   const double part_s = std::max(0.0, until_s - backward_s_);
   backward_s_ += part_s;
-  backward_end_ = where.book(backward_end_, part_s);
+  const double work = &where == &processor_ ? costs_.backward_work : 1;
+  const double stretch = &where == &processor_ ? costs_.stretch() : 1;
+  backward_end_ = where.book(backward_end_ + (1 - work) * part_s, stretch * work * part_s);
   return backward_end_;
 }
 
@@ -196,6 +210,7 @@ double StepModel::add(const StepItem& item) {
       on_host && !takes_turns() ? item.ready_s : compute_backward(on_host ? processor_ : device_, item.ready_s);
   const Share copy{item.copies_s / 2, item.copies_s / 2};
   double copied = 0;
+  if (takes_turns() && world_.members() > 1) ready_s = processor_.book(ready_s, costs_.stretch() * costs_.operation_s);
   if (copy.busiest > 0) ready_s = take(copies_, ready_s, copy, copied);
   double end = world_.members() > 1 && item.raw > 0 ? synchronise(describe(item, ready_s)) : ready_s;
   if (copy.busiest > 0) end = take(copies_, end, copy, copied);

@@ -36,8 +36,9 @@ struct StepItem {
 /// backward pass is the device's where gradients are on one. A gradient goes through them step by step,
 /// as the workflows of its route say, in a few pieces, which overlap with each other and with other gradients.
 ///
-/// Where ranks have no second processor, what one copies inside its host and its backward pass take turns with its
-/// codecs. Where they have less than one, what it computes and copies takes the longer.
+/// Where ranks have no second processor, all that a rank does takes turns: its backward pass, its codecs, its copies
+/// inside the host, its bodies between hosts, and the runtime's own work for each gradient. Where they have less than
+/// one, all that takes the longer.
 ///
 /// A step takes of a resource what the mean rank does, because owners are dealt so that in the end all ranks do as
 /// much; but it lasts no less than it does on the busiest rank. So a hundred gradients with one owner each cost no more
@@ -103,6 +104,7 @@ class StepModel {
     double& busiest_until;
   };
   double relay(double from, const Stage& first, const Stage& second, std::uint32_t parts, double last = 0);
+  Share carried_by_processor(const Gradient& gradient, const RouteTraffic& traffic, double bytes) const;
   /// Sends what a piece sends in a layer, beside computing what leads to it or what ends with it. Returns when the
   /// last of it has arrived, or is computed.
   double pass(const Gradient& gradient, const Layer& layer, Busiest& busiest, double from, const Share& leading,

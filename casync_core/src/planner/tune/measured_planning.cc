@@ -26,7 +26,8 @@ OwnerLoad load_by_name(std::string_view name, std::size_t members) {
   return load;
 }
 
-/// "8.1 ns/B, 90 us a hop and 4 us a message between hosts, ..., onebit 0.2 + 0.1 ns/B to encode and decode".
+/// "8.1 ns/B, 90 us a hop and 4 us a message between hosts, ..., 0.6 ns/B between hosts and 20 us a gradient of a
+/// processor, onebit 0.2 + 0.1 ns/B to encode and decode".
 std::string describe(const CostTable& costs) {
   const auto in_ns = [](double s_per_byte) { return std::round(s_per_byte * 1e12) / 1e3; };
   const auto in_us = [](double seconds) { return std::round(seconds * 1e8) / 1e2; };
@@ -35,6 +36,8 @@ std::string describe(const CostTable& costs) {
                           in_us(of.message_s), " us a message");
   };
   std::string text = detail::concat(link(costs.inter), " between hosts, ", link(costs.intra), " on a host");
+  text += detail::concat(", ", in_ns(costs.inter.processor_s_per_byte), " ns/B between hosts and ",
+                         in_us(costs.operation_s), " us a gradient of a processor");
   const auto add = [&](const auto& codecs, std::string_view where) {
     for (const auto& [codec, cost] : codecs) {
       text += detail::concat(", ", codec, " ", in_ns(cost.encode_s_per_byte), " + ", in_ns(cost.decode_s_per_byte),

@@ -66,9 +66,7 @@ class MeasuredPlanning final : public Planning {
   }
   void measured(const Measurement& measurement) override { measurements_.add(measurement); }
   void encoded(const EncodedSize& size) override { measurements_.add(size); }
-  void ready(std::string_view tensor, double tensor_bytes, double ready_s) override {
-    measurements_.add_ready(tensor, tensor_bytes, ready_s);
-  }
+  void ready(const ReadyGradient& gradient) override { measurements_.add(gradient); }
   std::vector<std::string> to_try(const std::string& name, const Signature& signature, std::uint64_t submits) override;
   void stepped(const Stepped& step) override;
   std::optional<std::vector<std::byte>> costs(const Signature& signature, std::uint64_t submits) override;
